@@ -19,7 +19,7 @@ using OwnProfile = NamedOrOwnProfile;
 /// With another rounding, where one is given.
 CastPolicy policy_of(const OwnProfile& profile, const std::optional<std::string>& rounding) {
   CastPolicy policy = profile.policy;
-  if (rounding) policy.rounding = find_rounding(*rounding);
+  if (rounding) policy.rounding = find_value<Rounding>("rounding", *rounding);
   return policy;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a foreign kernel wrote: its arrays as a Quantized, and two arrays that should be equal.
+// Makes a Quantized of the arrays that a foreign kernel wrote, and compares two arrays that should be equal.
 #include <optional>
 #include <string>
 #include <utility>
@@ -21,7 +21,7 @@ Quantized quantized_of_arrays(const Array<std::uint8_t>& codes, const Array<floa
                               std::optional<float> amax, std::optional<float> tensor_scale,
                               std::optional<float> tensor_scale_inv, const Array<float>& row_amaxes,
                               bool allow_special_scales) {
-  KernelArrays arrays{.direction = find_direction(direction), .transposed = transposed};
+  KernelArrays arrays{.direction = find_value<Direction>("direction", direction), .transposed = transposed};
   const bool pairs = recipe.format.bits() == 4;
   const bool turned =
       arrays.direction == Direction::columnwise && transposed.value_or(recipe.transposed_columnwise || pairs);
@@ -31,7 +31,7 @@ Quantized quantized_of_arrays(const Array<std::uint8_t>& codes, const Array<floa
   arrays.codes = view(codes);
   arrays.scale_inv = view(scale_inv);
   arrays.scale_codes = view(scale_codes);
-  arrays.layout = find_stored_scales(layout);
+  arrays.layout = find_value<StoredScales>("scale_layout", layout);
   arrays.amax = amax;
   arrays.tensor_scale = tensor_scale;
   arrays.tensor_scale_inv = tensor_scale_inv;

@@ -55,7 +55,7 @@ struct PythonField<decltype(Delayed::amax_compute_algo)> {
 
 namespace {
 
-/// What the recipe's function returned: the row that the amax is in, or the amax.
+/// The result of the recipe's function for the amax: the row that the amax is in, or the amax.
 using ChosenAmax = std::variant<std::size_t, float>;
 
 /// The end of a step, with what the recipe's function returned where it has one.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a foreign kernel did.
+// diagnose() in Python: what a foreign kernel did to a tensor.
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,7 +75,7 @@ void bind_diagnose(py::module_& module) {
         dump.scales.of_tensor = tensor_scale;
         doctor::DiagnoseOptions options{.expected = expected};
         if (expected) options.expected_name = expected_name;
-        if (direction) options.direction = find_direction(*direction);
+        if (direction) options.direction = find_value<Direction>("direction", *direction);
         options.most_shown = shown;
         options.threads = threads;
         const MatrixView matrix = matrix_of(x, source);

@@ -63,7 +63,7 @@ HeldTensor held(std::span<const T> values, const py::array& x) {
 
 // The functions below list the registered experiments.
 
-/// A pair: (array, type of its elements), (name, recipe), (name, linear recipe) or (count, factor).
+/// A pair: (array, type of its elements), (name, a recipe of any kind) or (count, factor).
 Entry entry_of_pair(const py::tuple& pair) {
   if (py::isinstance<py::array>(pair[0])) {
     const auto x = pair[0].cast<py::array>();
@@ -76,6 +76,9 @@ Entry entry_of_pair(const py::tuple& pair) {
   }
   if (py::isinstance<LinearRecipe>(pair[1])) {
     return ChosenLinearRecipe{pair[0].cast<std::string>(), pair[1].cast<const LinearRecipe&>()};
+  }
+  if (py::isinstance<GemmRecipe>(pair[1])) {
+    return ChosenGemmRecipe{pair[0].cast<std::string>(), pair[1].cast<const GemmRecipe&>()};
   }
   return OutlierLines{pair[0].cast<long long>(), pair[1].cast<double>()};
 }
@@ -103,7 +106,7 @@ Entry entry_of(const py::handle& value) {
   return is_large ? Entry(value.cast<std::uint64_t>()) : Entry(value.cast<std::int64_t>());
 }
 
-/// What the caller named arguments that have another name here.
+/// The names that the caller gave to arguments, by their names here where these differ.
 using Called = std::map<std::string, std::string, std::less<>>;
 
 /// Sets the arguments of a call: a list of entries for each name.
@@ -164,12 +167,16 @@ py::dict facts_of(const Experiment& experiment) {
         "conditions"_a =
             call->arguments.conditions(argument, [](const Argument& other) { return other.python ? other.name : ""; }),
         "excludes"_a = argument.excludes, "needs"_a = argument.needs, "least"_a = argument.least,
-        "most"_a = argument.most, "is_positional"_a = argument.is_positional));
+        "most"_a = argument.most, "is_positional"_a = argument.is_positional,
+        "option"_a = argument.command_line ? argument.option() : "",
+        "is_of_words"_a = argument.words || argument.kind == experiments::Kind::path));
   }
   using namespace py::literals;
-  return py::dict("name"_a = experiment.identifier(), "summary"_a = experiment.summary,
+  return py::dict("name"_a = experiment.identifier(), "command"_a = experiment.name, "summary"_a = experiment.summary,
                   "description"_a = experiment.description, "result"_a = experiment.result,
-                  "is_public"_a = experiment.python, "small"_a = experiment.small, "arguments"_a = arguments);
+                  "is_public"_a = experiment.python, "small"_a = experiment.small,
+                  "status_not_passed"_a = experiment.not_passed.empty() ? 0 : experiment.status_not_passed,
+                  "arguments"_a = arguments);
 }
 
 /// The amaxes of arrays, one a step, by their names.

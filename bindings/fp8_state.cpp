@@ -16,9 +16,6 @@
 namespace fp8lab::bindings {
 namespace {
 
-constexpr std::array recomputes{Named<Recompute>{"none", Recompute::none}, Named<Recompute>{"first", Recompute::first},
-                                Named<Recompute>{"second", Recompute::second}};
-
 /// An array of two dimensions and the name of its source type.
 MatrixView matrix_in(const py::object& pair) {
   const auto both = pair.cast<py::tuple>();
@@ -48,8 +45,8 @@ LinearCall run_forward(Fp8State& state, std::size_t layer, const py::object& x, 
                                .is_first_microbatch = is_first_microbatch,
                                .training = training,
                                .requires_grad = requires_grad,
-                               .recompute = find_named(recomputes, "recompute", recompute).value,
-                               .zero_rule = find_zero_rule(zero_rule),
+                               .recompute = find_value<Recompute>("recompute", recompute),
+                               .zero_rule = find_value<ZeroRule>("zero_rule", zero_rule),
                                .threads = threads};
   const MatrixView input = matrix_in(x);
   const std::optional<MatrixView> weight = w.is_none() ? std::nullopt : std::optional(matrix_in(w));
@@ -61,7 +58,8 @@ LinearCall run_forward(Fp8State& state, std::size_t layer, const py::object& x, 
 void run_backward(Fp8State& state, const LinearCall& call, const py::object& dy, const py::object& dx,
                   const py::object& dw, bool accumulate, const std::optional<Array<std::uint8_t>>& random_bits,
                   const std::string& zero_rule, int threads) {
-  BackwardOptions options{.accumulate = accumulate, .zero_rule = find_zero_rule(zero_rule), .threads = threads};
+  BackwardOptions options{
+      .accumulate = accumulate, .zero_rule = find_value<ZeroRule>("zero_rule", zero_rule), .threads = threads};
   if (random_bits) options.random = RandomSource{view(*random_bits), 8};
   const MatrixView gradient = matrix_in(dy);
   const LinearOutput input_gradient = output_in(dx);
@@ -170,7 +168,7 @@ void bind_state(py::module_& module) {
       .def(
           "recipe_of_forward",
           [](const Fp8State& state, std::size_t layer, const std::string& recompute) {
-            return recipe_of_forward(state, layer, find_named(recomputes, "recompute", recompute).value);
+            return recipe_of_forward(state, layer, find_value<Recompute>("recompute", recompute));
           },
           py::arg("layer"), py::arg("recompute"))
       .def("history", &history_parts, py::arg("layer"), py::arg("tensor"))

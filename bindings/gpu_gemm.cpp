@@ -27,7 +27,7 @@ constexpr Named<gpu::HostChip> chip_names[] = {{"ampere", gpu::HostChip::ampere}
 /// a, b, block_scales_a, block_scales_b, scale_a, scale_b, tile_scales_a, tile_scales_b, bias and out.
 using GemmPlaces = std::tuple<MaybePlace, MaybePlace, MaybePlace, MaybePlace, MaybePlace, MaybePlace, MaybePlace,
                               MaybePlace, MaybePlace, MaybePlace>;
-/// What is known of a, or of b: the format of codes of a byte, whether block scales are swizzled, and what its scale is
+/// The facts of a, or of b: the format of codes of a byte, whether block scales are swizzled, and what its scale is
 /// divided by.
 using SideFacts = std::tuple<std::string, bool, float>;
 
@@ -73,7 +73,7 @@ void gemm_at(const std::string& kernel, std::size_t m, std::size_t n, std::size_
                                .bias = span_at<const float>(bias),
                                .promote_k = promote_k};
   set_out(arguments, out, out_dtype);
-  const gpu::GemmKernel which = gpu::find_gemm_kernel(kernel);
+  const gpu::GemmKernel which = find_value<gpu::GemmKernel>("kernel", kernel);
   const auto host_chip = chip_called(chip);
   const py::gil_scoped_release release;
   if (team.on_device) return gpu::gemm_on_device(which, arguments, team.stream);
@@ -86,7 +86,7 @@ void gemm_quantized(const std::string& kernel, const Quantized& a, const Quantiz
                     const std::optional<std::string>& chip, const TeamFields& fields) {
   gpu::GemmArguments others{.bias = span_at<const float>(bias), .promote_k = promote_k};
   set_out(others, out, out_dtype);
-  const gpu::GemmKernel which = gpu::find_gemm_kernel(kernel);
+  const gpu::GemmKernel which = find_value<gpu::GemmKernel>("kernel", kernel);
   const auto host_chip = chip_called(chip);
   const gpu::HostOrder order = team_of(fields).order;
   const py::gil_scoped_release release;
@@ -98,7 +98,7 @@ void gemm_quantized(const std::string& kernel, const Quantized& a, const Quantiz
 void bind_gpu_gemm(py::module_& module) {
   module.def("gpu_gemm_kernels", [] {
     std::vector<std::string> names;
-    for (const gpu::GemmKernel kernel : gpu::gemm_kernels()) names.emplace_back(gpu::name_of(kernel));
+    for (const gpu::GemmKernel kernel : gpu::gemm_kernels()) names.emplace_back(name_of(kernel));
     return names;
   });
   module.def(

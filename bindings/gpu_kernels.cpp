@@ -74,7 +74,7 @@ void dequantize_at(const Recipe& recipe, const std::string& direction, std::size
   check_places(team, {&out});
   const auto arrays = arrays_at(team, places);
   const gpu::QuantizedView view{recipe,
-                                find_direction(direction),
+                                find_value<Direction>("direction", direction),
                                 rows,
                                 columns,
                                 arrays->codes,
@@ -102,8 +102,8 @@ void update_scales_at(const Delayed& recipe, bool backward, const MaybePlace& am
 std::tuple<std::size_t, std::size_t, std::size_t> sizes_of(const Recipe& recipe, const std::string& direction,
                                                            std::size_t rows, std::size_t columns,
                                                            const std::string& layout) {
-  const gpu::QuantizedSizes sizes = gpu::quantized_sizes(recipe, find_direction(direction), rows, columns,
-                                                         find_named(layout_names, "layout", layout).value);
+  const gpu::QuantizedSizes sizes = gpu::quantized_sizes(recipe, find_value<Direction>("direction", direction), rows,
+                                                         columns, find_named(layout_names, "layout", layout).value);
   return {sizes.codes, sizes.scale_inv, sizes.scale_codes};
 }
 

@@ -4,41 +4,44 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <variant>
 #include <vector>
 
 #include "parallel.hpp"
+#include "record.hpp"
 
 namespace fp8lab::bindings {
+
+template <>
+struct PythonField<GemmRecipe> {
+  using Type = GemmRecipe;
+  static constexpr const char* words = "a GemmRecipe";
+  static bool is(const py::handle& value) { return py::isinstance<GemmRecipe>(value); }
+  static const GemmRecipe& told(const GemmRecipe& field) { return field; }
+  static const GemmRecipe& made(const char* /*name*/, const GemmRecipe& value) { return value; }
+};
+/// A recipe, or the name of the type that is left unquantized: binary32 is called float32.
+template <>
+struct PythonField<LinearCast> {
+  using Type = std::variant<Recipe, std::string>;
+  static constexpr const char* words = "a Recipe or a name (str)";
+  static bool is(const py::handle& value) { return py::isinstance<Recipe>(value) || py::isinstance<py::str>(value); }
+  static Type told(const LinearCast& field) {
+    if (const auto* recipe = std::get_if<Recipe>(&field)) return *recipe;
+    return format_name(std::get<Format>(field));
+  }
+  static LinearCast made(const char* /*name*/, const Type& value) {
+    if (const auto* recipe = std::get_if<Recipe>(&value)) return *recipe;
+    const auto& name = std::get<std::string>(value);
+    return name == "float32" ? binary32 : find_format(name).format;
+  }
+};
+
 namespace {
-
-/// The format of that name; binary32 is called float32.
-Format high_precision_of(const std::string& name) { return name == "float32" ? binary32 : find_format(name).format; }
-
-/// A Recipe, or the name of the type that is left unquantized.
-LinearCast linear_cast_of(const py::object& cast) {
-  if (py::isinstance<Recipe>(cast)) return cast.cast<Recipe>();
-  return high_precision_of(cast.cast<std::string>());
-}
-py::object object_of_cast(const LinearCast& cast) {
-  if (const auto* recipe = std::get_if<Recipe>(&cast)) return py::cast(*recipe);
-  return py::cast(format_name(std::get<Format>(cast)));
-}
-
-LinearGemm linear_gemm(const GemmRecipe& recipe, const py::object& a, const py::object& b) {
-  return {.recipe = recipe, .a = linear_cast_of(a), .b = linear_cast_of(b)};
-}
-
-py::dict fields_of_gemm(const LinearGemm& gemm) {
-  py::dict fields;
-  fields["recipe"] = gemm.recipe;
-  fields["a"] = object_of_cast(gemm.a);
-  fields["b"] = object_of_cast(gemm.b);
-  return fields;
-}
 
 LinearRecipe linear_recipe(const LinearGemm& fprop, const LinearGemm& dgrad, const LinearGemm& wgrad,
                            const std::string& system) {
-  const LinearRecipe recipe{fprop, dgrad, wgrad, find_linear_system(system)};
+  const LinearRecipe recipe{fprop, dgrad, wgrad, find_value<LinearSystem>("system", system)};
   check_linear_recipe(recipe);
   return recipe;
 }
@@ -60,7 +63,7 @@ void linear_pass(const std::string& name, const LinearRecipe& recipe, const py::
   const LinearInput right = input_of(b);
   LinearOptions options{.bias = view(bias),
                         .accumulate = accumulate,
-                        .zero_rule = find_zero_rule(zero_rule),
+                        .zero_rule = find_value<ZeroRule>("zero_rule", zero_rule),
                         .threads = threads,
                         .parallel = parallel_of(parallel),
                         .check_shapes = check_shapes};
@@ -79,7 +82,7 @@ Quantized linear_pass_fp8(const std::string& name, const LinearRecipe& recipe, c
   const LinearInput left = input_of(a);
   const LinearInput right = input_of(b);
   LinearOptions options{.bias = view(bias),
-                        .zero_rule = find_zero_rule(zero_rule),
+                        .zero_rule = find_value<ZeroRule>("zero_rule", zero_rule),
                         .threads = threads,
                         .output_scale = output_scale,
                         .check_shapes = check_shapes};
@@ -105,9 +108,9 @@ void bind_pass(py::module_& module) {
 
 void bind_linear(py::module_& module) {
   py::class_<LinearGemm>(module, "LinearGemm")
-      .def(py::init(&linear_gemm), py::arg("recipe"), py::arg("a"), py::arg("b"))
+      .def(py::init([](const py::dict& fields) { return record_of<LinearGemm>(fields); }), py::arg("fields"))
       .def_property_readonly("bias_format", [](const LinearGemm& gemm) { return format_name(bias_format_of(gemm)); })
-      .def_property_readonly("fields", &fields_of_gemm);
+      .def_property_readonly("fields", &fields_of<LinearGemm>);
   py::class_<LinearRecipe>(module, "LinearRecipe")
       .def(py::init(&linear_recipe), py::arg("fprop"), py::arg("dgrad"), py::arg("wgrad"), py::arg("system"))
       .def_readonly("fprop", &LinearRecipe::fprop)

@@ -49,7 +49,7 @@ void add_cast_values(Histogram& histogram, const Array<double>& values, const Ar
   const auto all = view(values);
   const auto sources = view(input);
   const Format target = format.format;
-  const Rounding mode = find_rounding(rounding);
+  const Rounding mode = find_value<Rounding>("rounding", rounding);
   const py::gil_scoped_release release;
   constexpr std::size_t most = std::size_t{1} << 16;
   std::vector<double> wide(std::min(most, all.size()));
@@ -86,7 +86,7 @@ py::object errors_of(const Array<double>& actual, const Array<double>& reference
   return out;
 }
 
-/// What a Histogram is made of again: the arguments of its constructor, and its counts.
+/// The state from which a Histogram is made again: the arguments of its constructor, and its counts.
 py::dict state_of(const Histogram& histogram) {
   using py::literals::operator""_a;
   const auto state = [&](const char* kind, double low, double high, int count, const std::optional<OwnFormat>& format) {
@@ -216,7 +216,7 @@ void bind_measures(py::module_& module) {
   module.def(
       "cast_bounds",
       [](const OwnFormat& format, const std::string& rounding) {
-        const CastBounds bounds = cast_bounds(format.format, find_rounding(rounding));
+        const CastBounds bounds = cast_bounds(format.format, find_value<Rounding>("rounding", rounding));
         return std::pair(Bounds(bounds.positive.underflow, bounds.positive.saturated),
                          Bounds(bounds.negative.underflow, bounds.negative.saturated));
       },

@@ -35,7 +35,7 @@ std::optional<std::string> scale_format(const MmaModel& model) {
 void bind_models(py::module_& module) {
   py::class_<MmaModel> bound(module, "MmaModel");
   bind_record<MmaModel>(bound);
-  // What else it has, and fields in other words.
+  // Facts that follow from the fields, and fields in other words.
   bound.def_property_readonly("description", [](const MmaModel& m) { return describe(m); })
       .def_property_readonly("maker", [](const MmaModel& m) { return std::string(m.chip.maker); })
       .def_property_readonly("chip", [](const MmaModel& m) { return std::string(m.chip.name); })

@@ -10,7 +10,10 @@ namespace fp8lab::bindings {
 
 TensorParallel parallel_of(const ParallelFields& fields) {
   const auto& [mode, ranks, sequence_parallel, order, rank_order, in_float32] = fields;
-  return {find_parallel_mode(mode), ranks, sequence_parallel, {find_reduction_order(order), rank_order, in_float32}};
+  return {find_value<ParallelMode>("parallel mode", mode),
+          ranks,
+          sequence_parallel,
+          {find_value<ReductionOrder>("order", order), rank_order, in_float32}};
 }
 
 namespace {

@@ -53,11 +53,13 @@ void set_tiles(Operand& operand, const Array<float>& scales, std::size_t rows, s
 }
 void set_rows(Operand& operand, const Array<float>& scales) { operand.row_scales = view(scales); }
 
-/// Shapes as Python has them: of scales of 1 x 128 elements, of 128 x 128, and of rows.
+/// A shape as Python has it.
+std::pair<std::size_t, std::size_t> as_pair(const ScaleShape& shape) { return {shape.down, shape.along}; }
+
+/// The shapes of scales of 1 x 128 elements, of 128 x 128, and of rows.
 std::array<std::pair<std::size_t, std::size_t>, 3> scale_shapes(const Operand& operand) {
   const FloatScaleShapes shapes = float_scale_shapes(operand);
-  const auto pair = [](const ScaleShape& shape) { return std::pair(shape.down, shape.along); };
-  return {pair(shapes.fine), pair(shapes.coarse), pair(shapes.rows)};
+  return {as_pair(shapes.fine), as_pair(shapes.coarse), as_pair(shapes.rows)};
 }
 
 /// `Value` is float or double.
@@ -67,14 +69,14 @@ void mma_array(const MmaModel& model, const Operand& left, const Operand& right,
   const auto accumulators = view(c);
   const auto results = mutable_view(out);
   const py::gil_scoped_release release;
-  mma(model, left, right, accumulators, results, find_zero_rule(zero_rule));
+  mma(model, left, right, accumulators, results, find_value<ZeroRule>("zero_rule", zero_rule));
 }
 void mma_half_array(const MmaModel& model, const Operand& left, const Operand& right, const Array<std::uint16_t>& c,
                     Array<std::uint16_t> out, const std::string& zero_rule) {
   const auto accumulators = view_as<Half>(c);
   const auto results = mutable_view_as<Half>(out);
   const py::gil_scoped_release release;
-  mma(model, left, right, accumulators, results, find_zero_rule(zero_rule));
+  mma(model, left, right, accumulators, results, find_value<ZeroRule>("zero_rule", zero_rule));
 }
 
 }  // namespace
@@ -90,8 +92,15 @@ void bind_products(py::module_& module) {
       .def("set_rows", &set_rows, py::arg("scales").noconvert(), py::keep_alive<1, 2>())
       .def("float_scale_shapes", &scale_shapes)
       .def(
+          "block_scale_shape",
+          [](const Operand& operand, std::size_t block) { return as_pair(block_scale_shape(operand, block)); },
+          py::arg("block"))
+      .def_readonly("depth", &Operand::depth)
+      .def(
           "set_tf32_rounding",
-          [](Operand& operand, const std::string& name) { operand.tf32_rounding = find_rounding(name); },
+          [](Operand& operand, const std::string& name) {
+            operand.tf32_rounding = find_value<Rounding>("rounding", name);
+          },
           py::arg("name"))
       .def("set_tensor", [](Operand& operand, float scale) { operand.tensor_scale = {scale}; }, py::arg("scale"));
   module.def("mma", &mma_array<float>, py::arg("model"), py::arg("a"), py::arg("b"), py::arg("c").noconvert(),

@@ -30,7 +30,8 @@ void bind_constructors(py::module_& module) {
       "just_in_time",
       [](const OwnFormat& format, const std::string& rule, const std::string& axis, float amax_epsilon,
          std::optional<bool> power) {
-        return checked(JustInTime{format.format, find_just_in_time_rule(rule), find_axis(axis), amax_epsilon, power});
+        return checked(JustInTime{format.format, find_value<JustInTimeRule>("rule", rule),
+                                  find_value<Axis>("axis", axis), amax_epsilon, power});
       },
       py::arg("format"), py::arg("rule"), py::arg("axis"), py::arg("amax_epsilon"), py::arg("force_pow_2_scales"));
   module.def(
@@ -38,7 +39,7 @@ void bind_constructors(py::module_& module) {
       [](const OwnFormat& format, const std::string& rule, bool two_d, const std::optional<std::string>& nan, bool drop,
          const std::string& edges) {
         MxBlock one{.format = format.format,
-                    .rule = find_mx_rule(rule),
+                    .rule = find_value<MxRule>("rule", rule),
                     .enable_2d_quantization = two_d,
                     .drop_negative_zero = drop,
                     .edges = find_value<E8m0Edges>("edges", edges)};
@@ -51,7 +52,7 @@ void bind_constructors(py::module_& module) {
       "block",
       [](const OwnFormat& format, const std::string& rule, std::size_t rows, std::size_t columns, float amax_epsilon,
          std::optional<bool> power) {
-        return checked(Block{format.format, find_block_rule(rule), rows, columns, amax_epsilon, power});
+        return checked(Block{format.format, find_value<BlockRule>("rule", rule), rows, columns, amax_epsilon, power});
       },
       py::arg("format"), py::arg("rule"), py::arg("rows"), py::arg("columns"), py::arg("amax_epsilon"),
       py::arg("force_pow_2_scales"));
@@ -73,7 +74,7 @@ void bind_recipes(py::module_& module) {
       .def_property_readonly("scale_format", [](const Recipe& recipe) { return format_name(scale_format_of(recipe)); })
       .def("tile_shape",
            [](const Recipe& recipe, const std::string& direction, std::size_t rows, std::size_t columns) {
-             const TileShape tile = tile_shape(recipe, find_direction(direction), rows, columns);
+             const TileShape tile = tile_shape(recipe, find_value<Direction>("direction", direction), rows, columns);
              return std::pair(tile.rows, tile.columns);
            })
       .def("tile_scale",

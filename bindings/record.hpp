@@ -6,18 +6,21 @@
 #include <concepts>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "fp8lab/formats/named.hpp"
 #include "fp8lab/formats/policy_names.hpp"
+#include "fp8lab/reference/gemm/gemm_recipe_names.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {
 
-/// What Python has for a field: its Type here, what it is called in a signature and in a message, and how one is made
-/// of the other. A field of a type that has no such record gets no property. Specialise it for others.
+/// How Python has a field: its Type here, its name in a signature and in a message, and how each is made of the other.
+/// A field of a type that has no such record gets no property. Specialise it for others.
 template <typename Field>
 struct PythonField;
 
@@ -97,6 +100,57 @@ struct PythonField<CastPolicy> {
   static NamedOrOwnProfile told(const CastPolicy& field) { return named_or_own(field); }
   static CastPolicy made(const char* /*name*/, const NamedOrOwnProfile& value) { return value.policy; }
   static std::string text(const CastPolicy& /*field*/) { return "..."; }
+};
+
+template <>
+struct PythonField<MmaModel> {
+  using Type = MmaModel;
+  static constexpr const char* type = "fp8lab._core.MmaModel";
+  static constexpr const char* words = "an MmaModel";
+  static bool is(const py::handle& value) { return py::isinstance<MmaModel>(value); }
+  static const MmaModel& told(const MmaModel& field) { return field; }
+  static const MmaModel& made(const char* /*name*/, const MmaModel& value) { return value; }
+  static std::string text(const MmaModel& /*field*/) { return "..."; }
+};
+/// (ways, granule, window), or None where K ascends.
+template <>
+struct PythonField<KOrder> {
+  using Sizes = std::tuple<std::size_t, std::size_t, std::size_t>;
+  using Type = std::optional<Sizes>;
+  static constexpr const char* type = "tuple[int, int, int] | None";
+  static constexpr const char* words = "three ints, (ways, granule, window), or None";
+  static bool is(const py::handle& value) { return value.is_none() || py::isinstance<py::tuple>(value); }
+  static Type told(const KOrder& field) {
+    if (field.ways == 1) return std::nullopt;
+    return Sizes{field.ways, field.granule, field.window};
+  }
+  static KOrder made(const char* /*name*/, const Type& value) {
+    return value ? std::make_from_tuple<KOrder>(*value) : KOrder{};
+  }
+  static std::string text(const KOrder& /*field*/) { return "None"; }
+};
+template <>
+struct PythonField<std::vector<std::size_t>> {
+  using Type = py::tuple;
+  static constexpr const char* type = "tuple[int, ...]";
+  static constexpr const char* words = "a tuple of ints";
+  static bool is(const py::handle& value) { return py::isinstance<py::tuple>(value); }
+  static py::tuple told(const std::vector<std::size_t>& field) { return py::tuple(py::cast(field)); }
+  static std::vector<std::size_t> made(const char* /*name*/, const py::tuple& value) {
+    return value.cast<std::vector<std::size_t>>();
+  }
+  static std::string text(const std::vector<std::size_t>& /*field*/) { return "()"; }
+};
+/// None where there is no value.
+template <HasPythonType Value>
+struct PythonField<std::optional<Value>> {
+  using Field = std::optional<Value>;
+  using Python = PythonField<Value>;
+  using Type = std::optional<typename Python::Type>;
+  static constexpr const char* words = Python::words;
+  static bool is(const py::handle& value) { return value.is_none() || Python::is(value); }
+  static Type told(const Field& field) { return field ? Type(Python::told(*field)) : std::nullopt; }
+  static Field made(const char* name, const Type& value) { return value ? Field(Python::made(name, *value)) : Field(); }
 };
 
 /// Gives a Python class a read-only property for each field of the record in an object of it: record_in is a member of
@@ -186,11 +240,16 @@ template <typename Record>
 py::dict choices_of() {
   py::dict all;
   const Record any{};
-  for_fields(any, [&]<typename Field>(const char* name, const Field& field) {
+  const auto add = [&]<NamedEnum Value>(const char* name, Value value) {
+    std::vector<std::string> names;
+    for (const auto& one : named_values(value)) names.emplace_back(one.name);
+    all[name] = names;
+  };
+  for_fields(any, [&]<typename Field>(const char* name, const Field& /*field*/) {
     if constexpr (NamedEnum<Field>) {
-      std::vector<std::string> names;
-      for (const auto& one : named_values(field)) names.emplace_back(one.name);
-      all[name] = names;
+      add(name, Field{});
+    } else if constexpr (requires { requires NamedEnum<typename Field::value_type>; }) {  // std::optional
+      add(name, typename Field::value_type{});
     }
   });
   return all;

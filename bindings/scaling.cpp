@@ -38,7 +38,7 @@ QuantizeOptions options_of(const std::optional<OwnFormat>& input_type, bool amax
   return options;
 }
 
-/// What a caller has of scales: arrays by name, in the order of GivenScales, and numbers.
+/// The scales and amaxes that a caller gives: arrays by name, in the order of GivenScales, and numbers.
 struct GivenArrays {
   std::optional<Array<float>> amaxes, scales, scales_inv;
   std::optional<float> tensor_amax;
@@ -59,14 +59,14 @@ void assign(Vector& to, const Array<T>& from) {
   to.assign(values.begin(), values.end());
 }
 
-/// What a Quantized is made of again; throws where it is none.
+/// The Quantized of a state; throws where the state is none.
 Quantized restored(const Recipe& recipe, const std::string& direction, std::size_t rows, std::size_t columns,
                    bool transposed, const Array<std::uint8_t>& codes, const Array<float>& scale_inv,
                    const Array<std::uint8_t>& scale_codes, float amax, const Array<float>& row_amaxes,
                    float tensor_scale, float tensor_scale_inv) {
   Quantized q;
   q.recipe = recipe;
-  q.direction = find_direction(direction);
+  q.direction = find_value<Direction>("direction", direction);
   q.rows = rows;
   q.columns = columns;
   q.format = recipe.format;
@@ -168,7 +168,7 @@ void bind_scaling(py::module_& module) {
           if (direction == "both") {
             quantize_both(values, recipe, out[0], out[1], options);
           } else {
-            quantize(values, recipe, find_direction(direction), out[0], options);
+            quantize(values, recipe, find_value<Direction>("direction", direction), out[0], options);
           }
         }
         return tuple_of(std::move(out));
@@ -188,7 +188,8 @@ void bind_scaling(py::module_& module) {
           if (direction == "both") {
             quantize_both(values, own.recipe, own.pass, own.state, out[0], out[1], options);
           } else {
-            quantize(values, own.recipe, own.pass, own.state, find_direction(direction), out[0], options);
+            quantize(values, own.recipe, own.pass, own.state, find_value<Direction>("direction", direction), out[0],
+                     options);
           }
         }
         history.state = std::move(own.state);

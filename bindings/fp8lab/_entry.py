@@ -19,6 +19,7 @@ _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
 _MOST = 300  # the longest message, in characters
+_DONE: set[type] = set()  # the classes that ``guard`` has been through
 
 #: The special methods of a class that compute or write text; users call no other name that begins with an underscore.
 _SPECIAL = (
@@ -97,6 +98,18 @@ def _guarded(value: Any) -> Any:
     return entry(value) if _is_function(value) else value
 
 
+def _guard_class(kind: type) -> None:
+    """Put ``entry`` around what a class of the package offers, once: several may inherit from it."""
+    if kind.__module__.partition(".")[0] != __package__ or kind in _DONE:
+        return
+    _DONE.add(kind)
+    for key, attribute in list(vars(kind).items()):
+        if key in _SPECIAL or not key.startswith("_"):
+            guarded = _guarded(attribute)
+            if guarded is not attribute:
+                setattr(kind, key, guarded)
+
+
 def guard(module: ModuleType, names: Iterable[str]) -> None:
     """Put ``entry`` around the functions of these names and around what the classes and modules of these names offer.
 
@@ -107,11 +120,8 @@ def guard(module: ModuleType, names: Iterable[str]) -> None:
         if inspect.ismodule(value):
             guard(value, value.__all__)
         elif inspect.isclass(value):
-            for key, attribute in list(vars(value).items()):
-                if key in _SPECIAL or not key.startswith("_"):
-                    guarded = _guarded(attribute)
-                    if guarded is not attribute:
-                        setattr(value, key, guarded)
+            for owner in value.__mro__:
+                _guard_class(owner)
         elif _is_function(value):
             guarded = entry(value)
             setattr(module, name, guarded)

@@ -31,6 +31,7 @@ from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile
 from fp8lab._delayed import Delayed, as_version
 from fp8lab._distributions import as_distribution
 from fp8lab._document import Document
+from fp8lab._gemm_recipes import GemmRecipe, NamedGemmRecipe, as_gemm_recipe
 from fp8lab._linear import LinearRecipe, NamedLinearRecipe
 from fp8lab._linear import _as_linear_recipe as as_linear_recipe
 from fp8lab._recipes import NamedRecipe, as_named_recipe, as_recipe
@@ -59,6 +60,17 @@ def _as_linear_recipe(value: Any, argument: str) -> Any:
     if isinstance(value, LinearRecipe):
         raise TypeError(f"{argument} has a LinearRecipe without a name; give (name, recipe)")
     return check_name(value, argument, " or a linear recipe")
+
+
+def _as_gemm_recipe(value: Any, argument: str) -> Any:
+    if isinstance(value, str):
+        return check_name(value, argument)
+    if isinstance(value, MmaModel):
+        return value.name, GemmRecipe(value)._core()
+    if isinstance(value, NamedGemmRecipe):
+        return value.name, value.recipe._core()
+    recipe = as_gemm_recipe(value, argument)
+    return str(recipe), recipe._core()
 
 
 def _as_delayed(value: Any, argument: str) -> Any:
@@ -108,6 +120,7 @@ _KINDS: dict[str, tuple[Callable[[Any, str], Any], str]] = {
     "version": (as_version, "str | DelayedVersion"),
     "recipe": (_as_recipe, "str | NamedRecipe | Recipe | tuple[str, Recipe]"),
     "linear_recipe": (_as_linear_recipe, "str | NamedLinearRecipe | tuple[str, LinearRecipe]"),
+    "gemm_recipe": (_as_gemm_recipe, "str | NamedGemmRecipe | GemmRecipe | MmaModel"),
     "delayed": (_as_delayed, "str | Delayed"),
     "tensor": (as_floats, "Any"),
     "outliers": (_as_outliers, "tuple[int, float]"),
@@ -120,8 +133,10 @@ _SINGLE = (
     DelayedVersion,
     Distribution,
     Format,
+    GemmRecipe,
     LinearRecipe,
     MmaModel,
+    NamedGemmRecipe,
     NamedLinearRecipe,
     NamedRecipe,
     Profile,
@@ -323,6 +338,7 @@ def stub() -> str:
         "from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile",
         "from fp8lab._delayed import Delayed",
         "from fp8lab._document import Document",
+        "from fp8lab._gemm_recipes import GemmRecipe, NamedGemmRecipe",
         "from fp8lab._linear import LinearRecipe, NamedLinearRecipe",
         "from fp8lab._recipes import NamedRecipe, Recipe",
     ]

@@ -28,7 +28,7 @@ from fp8lab._arrays import (
 )
 from fp8lab._core import Format, MmaModel
 from fp8lab._device_arrays import on_host
-from fp8lab._gemm_recipes import GemmRecipe, as_gemm_model, as_gemm_recipe, gemm_recipe_of
+from fp8lab._gemm_recipes import GemmRecipe, as_gemm_model, as_gemm_recipe
 from fp8lab._products import as_typed, gemm_operand, matrix_of, recipe_with
 from fp8lab._scaling import Quantized
 
@@ -155,7 +155,7 @@ class GemmProbe(NamedTuple):
 
 def _explanation(fields: dict[str, Any]) -> GemmExplanation:
     departures = tuple(GemmDeparture(*one) for one in fields["departures"])
-    return GemmExplanation(**{**fields, "recipe": gemm_recipe_of(fields["recipe"]), "departures": departures})
+    return GemmExplanation(**{**fields, "recipe": GemmRecipe._of(fields["recipe"]), "departures": departures})
 
 
 class GemmDiagnosis:

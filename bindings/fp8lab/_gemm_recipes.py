@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import copyreg
 import dataclasses
-import json
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -23,7 +21,7 @@ from fp8lab._arrays import (
     named,
 )
 from fp8lab._core import Format, MmaModel, Profile
-from fp8lab._values import Record, record, restore
+from fp8lab._values import WIDE_FORMATS, CoreRecord, record
 
 __all__ = [
     "GemmRecipe",
@@ -32,8 +30,6 @@ __all__ = [
 ]
 
 _MOST = 2**62
-_WIDE = ("float32", "float64")
-_FORMATS, _PROFILES = _core.formats(), _core.profiles()
 
 
 def as_gemm_model(model: Any, argument: str = "model") -> MmaModel:
@@ -59,18 +55,14 @@ def _as_k_order(value: Any, argument: str) -> tuple[int, ...] | None:
     return tuple(sizes)
 
 
-def _as_output(value: Any, argument: str) -> Format | str:
-    return value if isinstance(value, str) and value in _WIDE else as_format(value, argument)
-
-
-def _name_of(value: Any, known: list[Any]) -> Any:
-    """A format or profile that has a name is that name, so that records of equal fields are equal."""
-    return next((one.name for one in known if one == value), value)
+def _as_output(value: Any, argument: str) -> Format:
+    wide = WIDE_FORMATS.get(value) if isinstance(value, str) else None
+    return as_format(value, argument) if wide is None else wide
 
 
 @record
 @dataclasses.dataclass(frozen=True, repr=False)
-class GemmRecipe(Record):
+class GemmRecipe(CoreRecord):
     """How a GEMM is composed: a record of facts. ``gemm`` runs it, a ``LinearGemm`` has one, and ``diagnose_gemm``
     finds one; ``gemm_recipes()`` lists those of real systems.
 
@@ -156,21 +148,19 @@ class GemmRecipe(Record):
     output: str | Format = "float32"
     cast: str | Profile | None = None
 
-    _made: ClassVar[Any] = None  # the record in C++, which each has
-
-    def __post_init__(self) -> None:
-        fields = {one.name: _CHECKS[str(one.type)](getattr(self, one.name), one.name) for one in _FIELDS}
-        core = _core.GemmRecipe(fields)
-        self._set(core, {**core.fields, "output": fields["output"], "cast": fields["cast"]})  # by names as given
-
-    def _set(self, core: _core.GemmRecipe, fields: dict[str, Any]) -> None:
-        object.__setattr__(self, "_made", core)
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
-        for name, known in (("output", _FORMATS), ("cast", _PROFILES)):
-            value = fields[name]
-            if value is not None and not isinstance(value, str):
-                object.__setattr__(self, name, _name_of(value, known))
+    _kind: ClassVar[Any] = _core.GemmRecipe
+    _checks: ClassVar[dict[str, Any]] = {
+        "str | MmaModel": as_gemm_model,
+        "tuple[int, int, int] | None": _as_k_order,
+        "tuple[int, ...]": lambda value, name: tuple(check_sizes(value, name)),
+        "int": lambda value, name: check_int(value, name, 0, 2**31 - 1 if name == "promote_k" else _MOST),
+        "bool": check_bool,
+        "float": check_real,
+        "str": check_name,
+        "str | None": lambda value, name: None if value is None else check_name(value, name),
+        "str | Format": _as_output,
+        "str | Profile | None": lambda value, name: None if value is None else as_profile(value, name),
+    }
 
     def _core(self) -> _core.GemmRecipe:
         made: _core.GemmRecipe = self._made
@@ -186,91 +176,11 @@ class GemmRecipe(Record):
         """
         return self._core().slow_because(_NOTHING, _NOTHING)
 
-    def to_json(self) -> str:
-        """The fields that are not as by default, by name; ``from_json`` makes the record again."""
-        fields = {}
-        for field in _FIELDS:
-            value = getattr(self, field.name)
-            if value != field.default or field.name == "model":
-                fields[field.name] = _plain(value)
-        return json.dumps(fields)
-
-    @staticmethod
-    def from_json(text: str) -> GemmRecipe:
-        """The record of ``to_json()``. ValueError or TypeError for what is none; the message names the field."""
-        try:
-            fields = json.loads(check_name(text, "text"))
-        except json.JSONDecodeError as error:
-            raise ValueError("text must be the JSON of a GemmRecipe") from error
-        if not isinstance(fields, dict):
-            raise ValueError("text must be the JSON of a GemmRecipe, an object of its fields")
-        return changed(GemmRecipe(), {name: _restored(value) for name, value in fields.items()})
-
-    def __str__(self) -> str:
-        return self._core().description
-
-    def __repr__(self) -> str:
-        """The fields that are not as by default, as one would write it."""
-        fields = [(field.name, getattr(self, field.name), field.default) for field in _FIELDS]
-        shown = [
-            f"{name}={getattr(value, 'name', value)!r}"
-            for name, value, default in fields
-            if value != default or name == "model"
-        ]
-        return f"GemmRecipe({', '.join(shown)})"
-
-
-def _plain(value: Any) -> Any:
-    """What JSON holds: a name, a number, a list; of a value that has more than a name, its state."""
-    if isinstance(value, MmaModel):
-        if value == _core.find_gemm_model(value.name):
-            return value.name
-    elif not isinstance(value, (Format, Profile)):
-        return list(value) if isinstance(value, tuple) else value
-    reduced: Any = copyreg.dispatch_table[type(value)](value)
-    kind, fields = reduced[1]
-    return {"kind": kind, **fields}
-
-
-def _restored(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    return restore(value.get("kind", ""), {name: one for name, one in value.items() if name != "kind"})
-
 
 _NOTHING = _core.Operand(np.empty((0, 0), np.uint8), _core.find_format("e4m3"), False, False)
-_FIELDS = dataclasses.fields(GemmRecipe)
-_CHECKS: dict[str, Any] = {
-    "str | MmaModel": as_gemm_model,
-    "tuple[int, int, int] | None": _as_k_order,
-    "tuple[int, ...]": check_sizes,
-    "int": lambda value, name: check_int(value, name, 0, 2**31 - 1 if name == "promote_k" else _MOST),
-    "bool": check_bool,
-    "float": check_real,
-    "str": check_name,
-    "str | None": lambda value, name: None if value is None else check_name(value, name),
-    "str | Format": _as_output,
-    "str | Profile | None": lambda value, name: None if value is None else as_profile(value, name),
-}
 GemmRecipe.__doc__ = f"{GemmRecipe.__doc__}\n    Names\n    -----\n" + "".join(
     f"    {field} : {', '.join(choices)}\n" for field, choices in _core.gemm_recipe_choices().items()
 )
-
-
-def changed(recipe: GemmRecipe, fields: dict[str, Any]) -> GemmRecipe:
-    """The recipe with other fields."""
-    known = [field.name for field in _FIELDS]
-    unknown = [name for name in fields if name not in known]
-    if unknown:
-        raise ValueError(f"a GemmRecipe has the fields {', '.join(known)}, not {', '.join(map(str, unknown))}")
-    return dataclasses.replace(recipe, **fields) if fields else recipe
-
-
-def gemm_recipe_of(core: _core.GemmRecipe) -> GemmRecipe:
-    """The record of one in C++, which has been checked."""
-    recipe = object.__new__(GemmRecipe)
-    recipe._set(core, core.fields)
-    return recipe
 
 
 class NamedGemmRecipe(NamedTuple):
@@ -286,10 +196,7 @@ class NamedGemmRecipe(NamedTuple):
 
 def gemm_recipes() -> list[NamedGemmRecipe]:
     """The GEMM recipes of real systems; ``str()`` of each explains it."""
-    return [NamedGemmRecipe(name, gemm_recipe_of(core), source) for name, core, source in _core.gemm_recipes()]
-
-
-_NAMED = {name: core for name, core, _ in _core.gemm_recipes()}
+    return [NamedGemmRecipe(name, GemmRecipe._of(core), source) for name, core, source in _core.gemm_recipes()]
 
 
 def as_gemm_recipe(value: Any, argument: str = "recipe", instead: str = "or an MmaModel") -> GemmRecipe:
@@ -304,6 +211,4 @@ def as_gemm_recipe(value: Any, argument: str = "recipe", instead: str = "or an M
         raise TypeError(
             f"{argument} must be a GemmRecipe, the name of one or of a model, {instead}, not {kind_of(value)}"
         )
-    if value in _NAMED:
-        return gemm_recipe_of(_NAMED[value])
-    return GemmRecipe(as_gemm_model(value, argument))
+    return GemmRecipe._of(named(argument, _core.find_gemm, check_name(value, argument)))

@@ -33,13 +33,11 @@ from fp8lab._gemm_recipes import (
     NamedGemmRecipe,
     as_gemm_model,
     as_gemm_recipe,
-    changed,
-    gemm_recipe_of,
 )
 from fp8lab._recipes import GivenScale, NamedRecipe, Recipe, _recipe, as_recipe
 from fp8lab._scaling import Quantized, _random_bits
 from fp8lab._tensor_parallel import TensorParallel, as_parallel
-from fp8lab._values import Record, record
+from fp8lab._values import Record, changed, record
 
 __all__ = [
     "LinearGemm",
@@ -122,7 +120,7 @@ class LinearGemm(Record):
             fields.update(output=check_choice(output, "output", (*_DTYPES, *_FP8)), cast=None)
         own = changed(base, fields)
         left, right = (cast if isinstance(cast, str) else cast._core() for cast in casts.values())
-        object.__setattr__(self, "_made", _core.LinearGemm(own._core(), left, right))
+        object.__setattr__(self, "_made", _core.LinearGemm({"recipe": own._core(), "a": left, "b": right}))
         for name, value in {"recipe": own, **casts}.items():
             object.__setattr__(self, name, value)
 
@@ -207,7 +205,7 @@ def _linear_recipe(core: _core.LinearRecipe) -> LinearRecipe:
         for name in ("a", "b"):
             if isinstance(fields[name], _core.Recipe):
                 fields[name] = _recipe(fields[name])
-        fields["recipe"] = gemm_recipe_of(fields["recipe"])
+        fields["recipe"] = GemmRecipe._of(fields["recipe"])
         return LinearGemm(**fields)
 
     return LinearRecipe(gemm(core.fprop), gemm(core.dgrad), gemm(core.wgrad), core.system)

@@ -30,9 +30,10 @@ from fp8lab._arrays import (
     short,
 )
 from fp8lab._core import Format, MmaModel, Profile
-from fp8lab._gemm_recipes import GemmRecipe, NamedGemmRecipe, as_gemm_model, as_gemm_recipe, changed, check_sizes
+from fp8lab._gemm_recipes import GemmRecipe, NamedGemmRecipe, as_gemm_model, as_gemm_recipe, check_sizes
 from fp8lab._models import as_model
 from fp8lab._scaling import Quantized
+from fp8lab._values import changed
 
 __all__ = [
     "gemm",
@@ -89,8 +90,6 @@ def set_codes(
     x: Any,
     argument: str,
     model: MmaModel,
-    matrix: Matrix,
-    transposed: bool = False,
     swizzled: bool = False,
 ) -> None:
     """Gives an operand the codes of its block scales, if there are any."""
@@ -100,10 +99,9 @@ def set_codes(
     format = None if carried is None else carried.name
     if format == "e4m3" and model.scale_format == "ue4m3":  # as float8 types have it
         format = "ue4m3"
-    rows, depth = matrix.shape[::-1] if transposed else matrix.shape
     block = model.scale_block
-    if block is not None and depth % block == 0 and not swizzled:  # else the library says what is wrong
-        wanted = (depth // block, rows) if transposed else (rows, depth // block)
+    if block is not None and operand.depth % block == 0 and not swizzled:  # else the library says what is wrong
+        wanted = operand.block_scale_shape(block)
         if codes.shape != wanted:
             raise ValueError(f"{argument} must have shape {wanted}, one for every {block} of K, not {codes.shape}")
     operand.set_codes(codes, swizzled, format, block)
@@ -181,8 +179,8 @@ def mma(
     x, y = left.operand(), right.operand()
     for operand in (x, y):
         named("tf32_rounding", operand.set_tf32_rounding, check_name(tf32_rounding, "tf32_rounding"))
-    set_codes(x, scale_a, "scale_a", core, left)
-    set_codes(y, scale_b, "scale_b", core, right)
+    set_codes(x, scale_a, "scale_a", core)
+    set_codes(y, scale_b, "scale_b", core)
     dtype = np.dtype(core.accumulator)
     word = np.dtype(np.uint16) if dtype.itemsize == 2 else dtype
     accumulators = np.empty(0, dtype) if c is None else as_floats_of(c, "c", core.accumulator, (left.shape[0],))
@@ -232,7 +230,7 @@ def gemm_operand(
     if scales is not None and as_array(scales, name)[1] == "float32":
         _set_float_scales(operand, scales, name)
     else:
-        set_codes(operand, scales, name, model, matrix, transposed, swizzled)
+        set_codes(operand, scales, name, model, swizzled)
     tensor = check_real(number, name)
     if not math.isfinite(tensor):
         raise ValueError(f"{name} must be finite, not {tensor}")
@@ -318,6 +316,7 @@ def gemm(
     c: Any = None,
     c_enters: str | None = None,
     bias: Any = None,
+    activation_input: Any = None,
     scale_out: float = 1.0,
     out_dtype: str | None = None,
     out_profile: str | Profile | None = None,
@@ -376,6 +375,9 @@ def gemm(
     c_enters : str
         ``epilogue``, as if left out, or ``accumulator``.
     bias : array_like of float32, (N,), optional
+    activation_input : array_like of float32, (M, N), optional
+        The input of the gelu whose gradient a recipe with the activation ``dgelu`` multiplies with; no other reads it.
+        Neither ``gelu`` nor ``dgelu`` is computed yet.
     scale_out : float
         The epilogue, where the recipe has no other, is scale_out * (alpha * (scales of the row * accumulator) + c +
         bias), from left to right, every operation rounded to float32. alpha is fl(scale_a * scale_b), of NVFP4's
@@ -421,12 +423,13 @@ def gemm(
             named("tf32_rounding", operand.set_tf32_rounding, check_name(tf32_rounding, "tf32_rounding"))
     wide = core.accumulator == "float64"
     if wide:
-        for argument, value in (("c", c), ("bias", bias)):
+        for argument, value in (("c", c), ("bias", bias), ("activation_input", activation_input)):
             if value is not None:
                 raise ValueError(f"{argument} does not apply to {core.name}, which has no epilogue and no scales")
     call = _core.GemmCall(
         _NONE if c is None else as_float32(c, "c", shape),
         _NONE if bias is None else as_float32(bias, "bias", shape[1:]),
+        _NONE if activation_input is None else as_float32(activation_input, "activation_input", shape),
         check_real(scale_out, "scale_out"),
         check_threads(threads),
     )

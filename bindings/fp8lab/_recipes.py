@@ -10,7 +10,7 @@ from fp8lab import _core
 from fp8lab._arrays import as_format, as_profile, check_bool, check_choice, check_int, check_name, check_real, named
 from fp8lab._core import Format, Profile
 from fp8lab._delayed import Delayed
-from fp8lab._values import Record, record
+from fp8lab._values import CoreRecord, record
 
 __all__ = [
     "Block",
@@ -27,14 +27,9 @@ __all__ = [
 _MOST = 2**40
 
 
-def _name_of(value: Format | Profile | str, known: list[Any]) -> Any:
-    """A format or profile that has a name is that name, so that records of equal fields are equal."""
-    return next((one.name for one in known if one == value), value)
-
-
 @record
 @dataclasses.dataclass(frozen=True, repr=False)
-class Recipe(Record):
+class Recipe(CoreRecord):
     """How one tensor is cast: a record of facts. ``MxBlock(...)`` and its like make one, ``recipes()`` lists those of
     real systems.
 
@@ -118,16 +113,15 @@ class Recipe(Record):
     transposed_columnwise: bool = True
     scale_for_each_row: bool = False
 
-    _made: ClassVar[Any] = None  # the record in C++
-
-    def __post_init__(self) -> None:
-        core = _core.Recipe({one.name: _CHECKS[str(one.type)](getattr(self, one.name), one.name) for one in _FIELDS})
-        object.__setattr__(self, "_made", core)
-        object.__setattr__(self, "format", _name_of(as_format(self.format, "format"), _core.formats()))
-        object.__setattr__(self, "cast", _name_of(as_profile(self.cast, "cast"), _core.profiles()))
-        for name, value in core.fields.items():
-            if name not in ("format", "cast"):
-                object.__setattr__(self, name, value)
+    _kind: ClassVar[Any] = _core.Recipe
+    _checks: ClassVar[dict[str, Any]] = {
+        "int": lambda value, name: check_int(value, name, 0, _MOST if name.startswith("tile") else 2**31 - 1),
+        "bool": check_bool,
+        "float": check_real,
+        "str": check_name,
+        "str | Format": as_format,
+        "str | Profile": as_profile,
+    }
 
     def _core(self) -> _core.Recipe:
         made: _core.Recipe = self._made
@@ -167,25 +161,7 @@ class Recipe(Record):
         type_of_input = None if kind == "float32" else _core.find_format(kind)
         return TileScale(*self._core().tile_scale(abs(amax), abs(tensor_amax), type_of_input))
 
-    def __str__(self) -> str:
-        return self._core().description
 
-    def __repr__(self) -> str:
-        """The fields that are not as by default, as one would write it."""
-        fields = [(field.name, getattr(self, field.name), field.default) for field in _FIELDS]
-        shown = [f"{name}={getattr(value, 'name', value)!r}" for name, value, default in fields if value != default]
-        return f"Recipe({', '.join(shown)})"
-
-
-_FIELDS = dataclasses.fields(Recipe)
-_CHECKS: dict[str, Any] = {
-    "int": lambda value, name: check_int(value, name, 0, _MOST if name.startswith("tile") else 2**31 - 1),
-    "bool": check_bool,
-    "float": check_real,
-    "str": check_name,
-    "str | Format": as_format,
-    "str | Profile": as_profile,
-}
 Recipe.__doc__ = f"{Recipe.__doc__}\n    Names\n    -----\n" + "".join(
     f"    {field} : {', '.join(choices)}\n" for field, choices in _core.recipe_choices().items()
 )
@@ -200,17 +176,13 @@ class TileScale(NamedTuple):
 
 
 def _recipe(core: _core.Recipe, format: Format | None = None) -> Recipe:
-    fields = dict(core.fields)
-    if format is not None:
-        fields["format"] = format  # the Format of the caller, which may have another name
-    return Recipe(**fields)
+    """The record; ``format`` is that of the caller, which may have another name."""
+    return Recipe._of(core) if format is None else Recipe._of(core, format=format)
 
 
 def of_core(core: _core.Recipe, like: Recipe) -> Recipe:
     """The record in C++, with the format as another record has it."""
-    fields = dict(core.fields)
-    fields["format"], fields["cast"] = like.format, like.cast
-    return Recipe(**fields)
+    return Recipe._of(core, format=like.format, cast=like.cast)
 
 
 def _optional_bool(value: Any, argument: str) -> bool | None:

@@ -7,6 +7,7 @@ from typing import Any
 from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile
 from fp8lab._delayed import Delayed
 from fp8lab._document import Document
+from fp8lab._gemm_recipes import GemmRecipe, NamedGemmRecipe
 from fp8lab._linear import LinearRecipe, NamedLinearRecipe
 from fp8lab._recipes import NamedRecipe, Recipe
 
@@ -316,7 +317,7 @@ def doctor_gemm(
     tensors: str | Sequence[str] | None = None,
     raw: bool = False,
     sizes: int | Sequence[int] | None = None,
-    expected: str | MmaModel | None = None,
+    expected: str | NamedGemmRecipe | GemmRecipe | MmaModel | None = None,
     expected_promote_k: int | None = None,
     expected_split_k: int | Sequence[int] | None = None,
     expected_split_order: int | Sequence[int] | None = None,

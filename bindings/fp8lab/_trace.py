@@ -53,7 +53,7 @@ def _codes(row: Matrix) -> str:
 def _scales(scales: Any, argument: str, model: MmaModel, row: Matrix) -> str | None:
     if scales is None:
         return None
-    set_codes(row.operand(), _as_matrix(scales, argument), argument, model, row)  # set_codes checks them
+    set_codes(row.operand(), _as_matrix(scales, argument), argument, model)  # set_codes checks them
     return _hexadecimal(as_bytes(_as_matrix(scales, argument), argument)[0])
 
 

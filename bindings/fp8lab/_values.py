@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import copyreg
 import dataclasses
+import json
 import struct
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -22,6 +23,11 @@ from fp8lab._core import DelayedVersion, Distribution, ErrorTotals, Format, Hist
 
 State = tuple[Callable[[str, dict[str, Any]], Any], tuple[str, dict[str, Any]]]
 _Made = TypeVar("_Made", bound=Callable[..., Any])
+_Self = TypeVar("_Self", bound="CoreRecord")
+
+#: Float32 and float64, of which there are no codes, are outputs of GEMMs.
+WIDE_FORMATS = {one.name: one for one in _core.wide_formats()}
+_FORMATS, _PROFILES = [*_core.formats(), *WIDE_FORMATS.values()], _core.profiles()
 
 _RESTORERS: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {}
 
@@ -82,6 +88,100 @@ class Record:
     def __reduce__(self) -> State:
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
         return state(type(self).__name__, **{field.name: getattr(self, field.name) for field in fields})
+
+
+class CoreRecord(Record):
+    """A frozen dataclass over a record in C++, which has the same fields by name and checks how they go together."""
+
+    _kind: ClassVar[Any]  # the class of the record in C++
+    _checks: ClassVar[dict[str, Callable[[Any, str], Any]]]  # of a field, by its annotation
+    _made: ClassVar[Any] = None  # the record in C++, which each has
+
+    def __post_init__(self) -> None:
+        given = {one.name: self._checks[str(one.type)](getattr(self, one.name), one.name) for one in fields_of(self)}
+        core = self._kind(given)
+        own = {name: value for name, value in given.items() if isinstance(value, (Format, Profile))}
+        self._set(core, {**core.fields, **own})  # C++ does not keep the names of a user's own
+
+    def _set(self, core: Any, fields: dict[str, Any]) -> None:
+        object.__setattr__(self, "_made", core)
+        for name, value in fields.items():
+            object.__setattr__(self, name, _by_name(value))
+
+    @classmethod
+    def _of(cls: type[_Self], core: Any, **own: Any) -> _Self:
+        """The record of one in C++, which has been checked; ``own`` has fields under the names that the user gave."""
+        made = object.__new__(cls)
+        made._set(core, {**core.fields, **own})
+        return made
+
+    def to_json(self) -> str:
+        """The fields that are not as by default, by name; ``from_json`` makes the record again."""
+        return json.dumps({name: _plain(value) for name, value in self._told().items()})
+
+    @classmethod
+    def from_json(cls: type[_Self], text: str) -> _Self:
+        """The record of ``to_json()``. ValueError or TypeError for what is none; the message names the field."""
+        try:
+            fields = json.loads(check_name(text, "text"))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"text must be the JSON of a {cls.__name__}") from error
+        if not isinstance(fields, dict):
+            raise ValueError(f"text must be the JSON of a {cls.__name__}, an object of its fields")
+        return changed(cls(), {name: _restored(value) for name, value in fields.items()})
+
+    def _told(self) -> dict[str, Any]:
+        """The fields that are not as by default."""
+        return {one.name: getattr(self, one.name) for one in fields_of(self) if getattr(self, one.name) != one.default}
+
+    def __str__(self) -> str:
+        description: str = self._made.description
+        return description
+
+    def __repr__(self) -> str:
+        """The fields that are not as by default, as one would write it."""
+        shown = [f"{name}={getattr(value, 'name', value)!r}" for name, value in self._told().items()]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def fields_of(record: Any) -> tuple[dataclasses.Field[Any], ...]:
+    """The fields of a dataclass or of its class."""
+    return dataclasses.fields(record)
+
+
+def changed(record: _Self, fields: dict[str, Any]) -> _Self:
+    """The record with other fields."""
+    known = [field.name for field in fields_of(record)]
+    unknown = [name for name in fields if name not in known]
+    if unknown:
+        kind = type(record).__name__
+        raise ValueError(f"a {kind} has the fields {', '.join(known)}, not {', '.join(map(str, unknown))}")
+    made: _Self = dataclasses.replace(record, **fields) if fields else record  # type: ignore[type-var]
+    return made
+
+
+def _by_name(value: Any) -> Any:
+    """A format or profile that has a name is that name, so that records of equal fields are equal."""
+    known: list[Any] = _FORMATS if isinstance(value, Format) else _PROFILES if isinstance(value, Profile) else []
+    return next((one.name for one in known if one == value), value)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON holds: a name, a number, a list; of a value that has more than a name, its state."""
+    if isinstance(value, MmaModel):
+        if value == _core.find_gemm_model(value.name):
+            return value.name
+    elif not isinstance(value, (Format, Profile)):
+        return list(value) if isinstance(value, tuple) else value
+    reduced: Any = copyreg.dispatch_table[type(value)](value)
+    kind, fields = reduced[1]
+    return {"kind": kind, **fields}
+
+
+def _restored(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return restore(value.get("kind", ""), {name: one for name, one in value.items() if name != "kind"})
 
 
 def named(own: Any, known: list[Any]) -> Any:

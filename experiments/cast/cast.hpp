@@ -74,7 +74,7 @@ inline constexpr std::array cast_counts{
 
 /// A cast, measured on every value.
 ///
-/// What comes back of a value x is cast_to_representable(x), computed in float32, or in float64 for float64 values;
+/// The value that comes back of x is cast_to_representable(x), computed in float32, or in float64 for float64 values;
 /// with OutDtype::source it is rounded to the type of x. An error is what comes back minus x, in double. Codes are
 /// those of encode(fl(x * scale)), as within cast_to_representable(); fl() rounds to float64 for float64 values, and to
 /// float32 for all others.

@@ -221,7 +221,9 @@ void describe(CastOptions& options, ArgumentList& list) {
   options.tensors.add_grid(list);
   options.tensors.add_files(list);
   list.add("formats", arguments.formats, "what to cast to (fp8lab formats lists them)");
-  list.add("profiles", arguments.profiles, "what overflow, infinity and NaN become (fp8lab profiles lists them)");
+  list.add("profiles", arguments.profiles,
+           "what overflow, infinity and NaN become (fp8lab profiles lists them; ieee:overflow=saturate changes a field "
+           "of one)");
   list.add("roundings", arguments.roundings,
            "how values are rounded: nearest_even, nearest_away, toward_zero, upward, downward, to_odd")
       .by_default("the rounding of each profile");

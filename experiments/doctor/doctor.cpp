@@ -102,7 +102,7 @@ DoctorResult run_doctor(const DoctorArguments& arguments) {
     options.expected = arguments.expected->recipe;
     options.expected_name = arguments.expected->name;
   }
-  if (arguments.direction) options.direction = find_direction(*arguments.direction);
+  if (arguments.direction) options.direction = find_value<Direction>("direction", *arguments.direction);
   result.diagnosis = doctor::diagnose(files.x.view(), dump, options);
   result.diagnosis.notes.insert(result.diagnosis.notes.begin(), files.notes.begin(), files.notes.end());
   // 3. What would tell more.

@@ -61,12 +61,18 @@ std::vector<std::size_t> indices_of(const DoctorGemmArguments& arguments, const 
 
 std::optional<GemmRecipe> expected_of(const DoctorGemmArguments& arguments) {
   if (!arguments.expected) return std::nullopt;
-  GemmRecipe expected{.model = *arguments.expected,
-                      .zero_rule = find_zero_rule(arguments.expected_zero_rule),
-                      .promote_k = static_cast<int>(arguments.expected_promote_k),
-                      .split_k = {arguments.expected_split_k.begin(), arguments.expected_split_k.end()},
-                      .split_order = {arguments.expected_split_order.begin(), arguments.expected_split_order.end()},
-                      .c_enters = find_value<CEntry>("c_enters", arguments.expected_c_enters)};
+  GemmRecipe expected = arguments.expected->recipe;
+  if (arguments.expected_promote_k) expected.promote_k = *arguments.expected_promote_k;
+  const auto& ranges = arguments.expected_split_k;
+  if (!ranges.empty()) {
+    expected.ranges = expected.range_k = 0;
+    expected.split_k.assign(ranges.begin(), ranges.end());
+  }
+  const auto& order = arguments.expected_split_order;
+  if (!order.empty()) expected.split_order.assign(order.begin(), order.end());
+  if (arguments.expected_zero_rule)
+    expected.zero_rule = find_value<ZeroRule>("zero_rule", *arguments.expected_zero_rule);
+  if (arguments.expected_c_enters) expected.c_enters = find_value<CEntry>("c_enters", *arguments.expected_c_enters);
   if (arguments.expected_scale_order) {
     expected.scale_order = find_value<ScaleOrder>("scale_order", *arguments.expected_scale_order);
   }

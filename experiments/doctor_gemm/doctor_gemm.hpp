@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "fp8lab/doctor/diagnose_gemm.hpp"
-#include "fp8lab/reference/tensor_core/mma_model.hpp"
 #include "kit/chosen.hpp"
 
 namespace fp8lab::experiments {
@@ -27,12 +26,11 @@ struct DoctorGemmArguments {
   std::vector<std::uint64_t> places =
       {};            ///< m and n of each element of the product, where it is some elements; empty: all
   bool raw = false;  ///< files have no header
-  std::vector<std::uint64_t> sizes = {};  ///< M, N and K, of raw files
-  std::optional<MmaModel> expected = {};  ///< what the GEMM should do; the next ones are about it, as gemm() takes them
-  std::uint64_t expected_promote_k = 0;
+  std::vector<std::uint64_t> sizes = {};          ///< M, N and K, of raw files
+  std::optional<ChosenGemmRecipe> expected = {};  ///< what the GEMM should do; the next ones change its fields
+  std::optional<int> expected_promote_k = {};
   std::vector<std::uint64_t> expected_split_k = {}, expected_split_order = {};
-  std::optional<std::string> expected_scale_order = {};
-  std::string expected_c_enters = "epilogue", expected_zero_rule = "floor";
+  std::optional<std::string> expected_scale_order = {}, expected_c_enters = {}, expected_zero_rule = {};
   std::optional<ChosenProfile> expected_profile = {};
   std::size_t most_shown = 10;  ///< explanations, and elements
   std::size_t most_products = std::size_t{1} << 27;

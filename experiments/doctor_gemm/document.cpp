@@ -154,33 +154,38 @@ void describe(DoctorGemmArguments& arguments, ArgumentList& list) {
       .by_default("what the files tell")
       .needing({"raw"})
       .with_repeats();
-  list.add("expected", arguments.expected, "the tensor core that the GEMM should use: nothing else is correct then")
-      .by_default("any");
+  list.add("expected", arguments.expected,
+           "what the GEMM should do, a GEMM recipe such as deepgemm_1d2d_hopper, or a tensor core: nothing else is "
+           "correct then")
+      .by_default("any plain GEMM");
   list.add("expected_promote_k", arguments.expected_promote_k, "after how many products it should promote; 0: never")
       .called("K")
+      .by_default("as the recipe")
       .needing({"expected"});
   list.add("expected_split_k", arguments.expected_split_k, "the lengths of the ranges in which it should split K")
       .called("INTS")
-      .by_default("one range")
+      .by_default("as the recipe")
       .needing({"expected"})
       .with_repeats();
   list.add("expected_split_order", arguments.expected_split_order, "the ranges' numbers in the order of addition")
       .called("INTS")
-      .by_default("ascending")
+      .by_default("as the recipe")
       .needing({"expected"});
   list.add("expected_scale_order", arguments.expected_scale_order,
            "how scales of tiles and rows should multiply: scales_first or accumulator_first")
       .called("NAME")
-      .by_default("scales_first for tiles, accumulator_first for rows")
+      .by_default("as the recipe, or scales_first for tiles, accumulator_first for rows")
       .needing({"expected"});
   list.add("expected_c_enters", arguments.expected_c_enters, "where c should enter: epilogue or accumulator")
       .called("NAME")
+      .by_default("as the recipe")
       .needing({"expected"});
   list.add("expected_zero_rule", arguments.expected_zero_rule, "what zeros should contribute to the alignment")
       .called("NAME")
+      .by_default("as the recipe")
       .needing({"expected"});
   list.add("expected_profile", arguments.expected_profile, "how the output should be rounded")
-      .by_default("cuda_satfinite for codes, cuda_nosat for float16 and bfloat16")
+      .by_default("as the recipe, or cuda_satfinite for codes, cuda_nosat for float16 and bfloat16")
       .needing({"expected"});
   list.add("shown", arguments.most_shown, "how many explanations and elements to list");
   list.add("most_products", arguments.most_products, "how many products to compute in the end, which bounds the time");
@@ -214,12 +219,15 @@ std::vector<Experiment> doctor_gemm_experiments() {
        .result = "text `verdict`, tables `explanations`, `elements`, `undecided`",
        .not_passed = "not a plain GEMM on a tensor core, or not the expected one, or the data does not tell",
        .status_not_passed = 1,
-       .examples = {{"doctor-gemm a.npy b.npy out.npy", "which tensor core, and how was it promoted?"},
-                    {"doctor-gemm a.npy b.npy out.npy --scale-a sa.npy --scale-b sb.npy",
-                     "with scales of rows, tiles or blocks"},
-                    {"doctor-gemm a.npy b.npy out.npy --bias bias.npy --probe probe", "with inputs that tell more"},
-                    {"doctor-gemm a.npy b.npy out.npy --expected hopper_wgmma_fp8 --expected-promote-k 128",
-                     "is it what it should be?"}},
+       .examples =
+           {{"doctor-gemm a.npy b.npy out.npy", "which tensor core, and how was it promoted?"},
+            {"doctor-gemm a.npy b.npy out.npy --scale-a sa.npy --scale-b sb.npy",
+             "with scales of rows, tiles or blocks"},
+            {"doctor-gemm a.npy b.npy out.npy --bias bias.npy --probe probe", "with inputs that tell more"},
+            {"doctor-gemm a.npy b.npy out.npy --scale-a sa.npy --scale-b sb.npy --expected deepgemm_1d2d_hopper",
+             "is it what it should be?"},
+            {"doctor-gemm a.npy b.npy out.npy --expected hopper_wgmma_fp8 --expected-promote-k 128",
+             "by a tensor core, and what is not as usual"}},
        .small = R"({"a": "left.npy", "b": "right.npy", "product": "product.npy", "bias": "bias.npy"})"},
       describe, run)};
 }

@@ -163,10 +163,9 @@ void describe(DotOptions& options, ArgumentList& list) {
   list.add("k", options.k, "the number of elements to draw").by_default("as many as the other operand has, or 32");
   list.add("c", options.c, "the word of the accumulator before the first instruction").called("HEX");
   list.add("promote_k", options.promote_k, "after so many elements of K, add the sum to a float32 sum; 0: never");
-  list.add_named("zero_rule", options.zero_rule,
-                 "what terms that are zero count for in the largest exponent: floor, skip_terms, skip_empty_groups, "
-                 "skip_zero_groups, count_zero_factors",
-                 find_zero_rule, [](ZeroRule rule) { return name_of(rule); });
+  list.add("zero_rule", options.zero_rule,
+           "what terms that are zero count for in the largest exponent: floor, skip_terms, skip_empty_groups, "
+           "skip_zero_groups, count_zero_factors");
   list.add("got", options.got, "the word that a kernel computed, to compare with the model's").called("HEX");
   list.add("at", options.at, "the k whose instruction is shown in full");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What users give as one side of a dot product.
+// Reads one side of a dot product as users give it: codes, numbers, or rows of a file.
 #include <algorithm>
 #include <bit>
 #include <charconv>

@@ -96,7 +96,7 @@ ElementType type_of(const Bytes& bytes, std::optional<std::string_view> descr, O
   for (const std::string_view codes : {"|u1", "|i1", "<f1", "|f1", "<V1", "|V1"}) {
     if (*descr == codes) return ElementType::uint8;
   }
-  // What NumPy makes of an array of ml_dtypes' bfloat16: two bytes without a meaning.
+  // NumPy stores an array of ml_dtypes' bfloat16 as "<V2", two bytes without a meaning.
   const std::string_view hint = *descr == "<V2" ? "; bfloat16 is read from .safetensors" : "";
   bytes.fail("its dtype is " + printable(*descr) + "; " + allowed(others).append(hint));
 }

@@ -49,15 +49,12 @@ TensorHeader read_header(Bytes bytes, std::string_view tensor) {
 
 }  // namespace
 
-std::string_view name_of(ElementType type) {
-  switch (type) {
-    case ElementType::float32: return "float32";
-    case ElementType::float64: return "float64";
-    case ElementType::float16: return "float16";
-    case ElementType::bfloat16: return "bfloat16";
-    case ElementType::uint8: return "uint8";
-  }
-  return "";
+std::span<const Named<ElementType>> named_values(ElementType /*any*/) {
+  static constexpr std::array types{Named{"float32", ElementType::float32}, Named{"float64", ElementType::float64},
+                                    Named{"float16", ElementType::float16}, Named{"bfloat16", ElementType::bfloat16},
+                                    Named{"uint8", ElementType::uint8}};
+  static_assert(is_in_order(types));
+  return types;
 }
 
 bool names_tensor(std::string_view pattern, std::string_view name) {

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fp8lab/formats/named.hpp"
 #include "fp8lab/formats/unpack.hpp"
 
 namespace fp8lab::experiments {
@@ -18,8 +19,7 @@ namespace fp8lab::experiments {
 /// The types of elements that a TensorFile reads. Codes of one byte, of whatever format, are uint8.
 enum class ElementType : std::uint8_t { float32, float64, float16, bfloat16, uint8 };
 
-/// "float32", "float64", "float16", "bfloat16" or "uint8".
-[[nodiscard]] std::string_view name_of(ElementType type);
+[[nodiscard]] std::span<const Named<ElementType>> named_values(ElementType of_type);
 /// Bytes of an element.
 [[nodiscard]] std::uint64_t bytes_of(ElementType type);
 
@@ -42,7 +42,7 @@ struct TensorHeader {
   std::string dtype = {};
 };
 
-/// What becomes of tensors of other dtypes than those of ElementType.
+/// How tensors of other dtypes than those of ElementType are taken.
 enum class OtherDtypes : std::uint8_t {
   refused,
   as_words,  ///< BOOL, C64, integers of 16 to 64 bits; and in .safetensors files any others, as bytes

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the readers of .npy and .safetensors headers share. Every length in a file is a claim: it is compared with the
-// file's size before memory is taken for it or it is added to anything.
+// Reads bytes and numbers of headers, for .npy and .safetensors. Every length in a file is a claim: it is compared with
+// the file's size before memory is taken for it or it is added to anything.
 #pragma once
 
 #include <cstddef>

@@ -171,7 +171,7 @@ DotRecord dots_of(const Value& object) {
     refuse("unknown instruction ", printable(record.instruction));
   }
   (void)find_model(record.model);
-  (void)gpu::find_draw(record.draw);
+  (void)find_value<gpu::Draw>("draw", record.draw);
   return record;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device gave, in numbers small enough to be committed.
+// The ledger of a device: its results, as digests and counts that are small enough to be committed.
 #pragma once
 
 #include <cstddef>

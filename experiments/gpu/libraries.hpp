@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libraries of others compute on the device: cuBLASLt, and PyTorch through a Python that has it.
+// Runs other libraries on the device: cuBLASLt, and PyTorch through a Python that has it.
 #pragma once
 
 #include <cstddef>

@@ -73,7 +73,7 @@ void add_operands(const gpu::TileSet& set, const gpu::TileWords& tiles, const Do
 /// Adds the dot products of tiles [first, first + count) that are not the model's; where there are none, operands.
 void add_differences(gpu::Recorder& recorder, std::size_t number, const DotRecord& record, std::uint64_t first,
                      std::uint64_t count, Ledger& ledger) {
-  const gpu::TileSet set = gpu::instructions()[number].tiles(gpu::find_draw(record.draw), record.seed);
+  const gpu::TileSet set = gpu::instructions()[number].tiles(find_value<gpu::Draw>("draw", record.draw), record.seed);
   const gpu::TileWords tiles = recorder.tile_words(number, set, first, count);
   const std::vector<std::uint64_t> expected =
       gpu::model_words(find_model(record.model), set, tiles.a, tiles.b, tiles.c);
@@ -124,8 +124,8 @@ Recording record_dots(gpu::Recorder& recorder, std::size_t instruction, const Re
     const gpu::TileSet set = facts.tiles(static_cast<gpu::Draw>(draw), limits.seed);
     const std::uint64_t tiles = gpu::ceil_div(std::min(of_draw, dots_per_chunk), set.dots());
     const std::uint64_t chunks = gpu::ceil_div(of_draw, tiles * set.dots());
-    recording.ledger.dots.push_back({facts.name(), std::string(model), std::string(gpu::name_of(set.draw)), limits.seed,
-                                     0, tiles, recorder.tile_digests(instruction, set, 0, chunks, tiles)});
+    recording.ledger.dots.push_back({facts.name(), std::string(model), std::string(name_of(set.draw)), limits.seed, 0,
+                                     tiles, recorder.tile_digests(instruction, set, 0, chunks, tiles)});
   }
   recording.compared = replay(recording.ledger, replay_options(limits));
   for (const DotRecord& record : recording.ledger.dots) {

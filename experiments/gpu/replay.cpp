@@ -73,7 +73,7 @@ void compare(const DotRecord& record, int generator, std::uint64_t chunk, const 
              Replay& result) {
   const gpu::Instruction& instruction =
       *std::ranges::find(gpu::instructions(), record.instruction, &gpu::Instruction::name);
-  gpu::TileSet set = instruction.tiles(gpu::find_draw(record.draw), record.seed);
+  gpu::TileSet set = instruction.tiles(find_value<gpu::Draw>("draw", record.draw), record.seed);
   set.version = generator;
   const std::uint64_t expected =
       gpu::model_tile_digests(model_named(options, record.model), set, record.first + chunk * record.tiles_per_chunk, 1,

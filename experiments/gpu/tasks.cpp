@@ -144,7 +144,7 @@ void add_speeds(const GpuArguments& arguments, const gpu::RecordedDevice& device
   if (device.capability == 100) kernels = {gpu::GemmKernel::blackwell_f8f6f4};
   if (device.capability == 90) kernels = {gpu::GemmKernel::wgmma_fast, gpu::GemmKernel::wgmma_promoted};
   for (const gpu::GemmKernel kernel : kernels) {
-    const std::string name = fmt::format("gemm {} beside cuBLASLt", gpu::name_of(kernel));
+    const std::string name = fmt::format("gemm {} beside cuBLASLt", name_of(kernel));
     const std::string why_not = device.capability < 89 ? "this chip has no FP8" : "";
     tasks.push_back({"speeds", name, skipped.empty() ? why_not : skipped,
                      [arguments, name, kernel] { return run_gemm_speed(arguments, name, kernel); }});

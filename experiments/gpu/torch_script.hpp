@@ -3,8 +3,9 @@
 
 namespace fp8lab::experiments {
 
-/// What a Python interpreter with PyTorch runs: python -c SCRIPT FOLDER WHAT ARGUMENTS. It writes FOLDER/out, and tells
-/// on its standard output what it is; where something is missing it ends with status 3 and the reason.
+/// The program that a Python interpreter with PyTorch runs: python -c SCRIPT FOLDER WHAT ARGUMENTS. It writes
+/// FOLDER/out, and tells on its standard output what it is; where something is missing it ends with status 3 and the
+/// reason.
 inline constexpr const char* torch_script = R"py(
 import sys
 

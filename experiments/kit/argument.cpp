@@ -48,11 +48,26 @@ T parse_whole(const std::string& text) {
 
 }  // namespace
 
-std::string_view name_of(Kind kind) {
-  constexpr std::array<std::string_view, 16> names{
-      "flag",         "integer", "number", "name",          "path",    "format", "profile",  "model",
-      "distribution", "version", "recipe", "linear_recipe", "delayed", "tensor", "outliers", "trace"};
-  return names.at(static_cast<std::size_t>(kind));
+std::span<const Named<Kind>> named_values(Kind /*any*/) {
+  static constexpr std::array kinds{Named{"flag", Kind::flag},
+                                    Named{"integer", Kind::integer},
+                                    Named{"number", Kind::number},
+                                    Named{"name", Kind::name},
+                                    Named{"path", Kind::path},
+                                    Named{"format", Kind::format},
+                                    Named{"profile", Kind::profile},
+                                    Named{"model", Kind::model},
+                                    Named{"distribution", Kind::distribution},
+                                    Named{"version", Kind::version},
+                                    Named{"recipe", Kind::recipe},
+                                    Named{"linear_recipe", Kind::linear_recipe},
+                                    Named{"gemm_recipe", Kind::gemm_recipe},
+                                    Named{"delayed", Kind::delayed},
+                                    Named{"tensor", Kind::tensor},
+                                    Named{"outliers", Kind::outliers},
+                                    Named{"trace", Kind::trace}};
+  static_assert(is_in_order(kinds));
+  return kinds;
 }
 
 std::int64_t parse_integer(const std::string& text) { return parse_whole<std::int64_t>(text); }

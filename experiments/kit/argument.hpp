@@ -30,8 +30,8 @@ namespace fp8lab::experiments {
 
 /// A value as the command line (a text) or Python (a number, a name or a record) gives it.
 using Entry = std::variant<std::string, bool, std::int64_t, std::uint64_t, double, ChosenFormat, ChosenProfile,
-                           MmaModel, Distribution, DelayedVersion, ChosenRecipe, ChosenLinearRecipe, Delayed,
-                           HeldTensor, OutlierLines, AmaxTrace>;
+                           MmaModel, Distribution, DelayedVersion, ChosenRecipe, ChosenLinearRecipe, ChosenGemmRecipe,
+                           Delayed, HeldTensor, OutlierLines, AmaxTrace>;
 
 /// The kind of an entry, by which Python checks its type.
 enum class Kind : std::uint8_t {
@@ -47,12 +47,13 @@ enum class Kind : std::uint8_t {
   version,
   recipe,
   linear_recipe,
+  gemm_recipe,
   delayed,   ///< ALGORITHM:LENGTH
   tensor,    ///< an array; Python alone gives one
   outliers,  ///< COUNT,FACTOR
   trace      ///< amaxes: a path, or in Python a mapping, too
 };
-[[nodiscard]] std::string_view name_of(Kind kind);
+[[nodiscard]] std::span<const Named<Kind>> named_values(Kind of_type);
 
 /// A number that is written in `text` and nothing else; whole numbers also as 1e6 and 1.5e3. Throws
 /// std::invalid_argument where it is none or does not fit.
@@ -119,23 +120,21 @@ struct ArgumentType<std::filesystem::path> {
   static std::filesystem::path from(const Entry& entry) { return std::get<std::string>(entry); }
   static Json json(const std::filesystem::path& value) { return value.native(); }
 };
+/// An enumerator is its name; `field` is the argument, for the message about a name that is none.
+template <NamedEnum T>
+struct ArgumentType<T> {
+  static constexpr Kind kind = Kind::name;
+  static T from(const Entry& entry, const std::string& field) {
+    return find_value<T>(field, std::get<std::string>(entry));
+  }
+  static Json json(T value) { return name_of(value); }
+};
+/// A rounding that needs no random bits, which no experiment draws.
 template <>
 struct ArgumentType<Rounding> {
   static constexpr Kind kind = Kind::name;
   static Rounding from(const Entry& entry) { return choose_rounding(std::get<std::string>(entry)); }
   static Json json(Rounding value) { return name_of(value); }
-};
-template <>
-struct ArgumentType<AmaxComputeAlgo> {
-  static constexpr Kind kind = Kind::name;
-  static AmaxComputeAlgo from(const Entry& entry) { return find_amax_compute_algo(std::get<std::string>(entry)); }
-  static Json json(AmaxComputeAlgo value) { return fp8lab::name_of(value); }
-};
-template <>
-struct ArgumentType<StreamKind> {
-  static constexpr Kind kind = Kind::name;
-  static StreamKind from(const Entry& entry) { return find_stream_kind(std::get<std::string>(entry)); }
-  static Json json(StreamKind value) { return name_of(value); }
 };
 /// A record with a name, found by it, or given as it is.
 template <typename T, Kind its_kind, auto find>
@@ -162,6 +161,8 @@ struct ArgumentType<ChosenRecipe> : NamedArgument<ChosenRecipe, Kind::recipe, ch
 template <>
 struct ArgumentType<ChosenLinearRecipe> : NamedArgument<ChosenLinearRecipe, Kind::linear_recipe, choose_linear_recipe> {
 };
+template <>
+struct ArgumentType<ChosenGemmRecipe> : NamedArgument<ChosenGemmRecipe, Kind::gemm_recipe, choose_gemm_recipe> {};
 template <>
 struct ArgumentType<ChosenDelayed> {
   static constexpr Kind kind = Kind::delayed;
@@ -256,17 +257,20 @@ class ArgumentList {
   template <typename T>
   Argument& add(std::string name, T& value, std::string help) {
     using Type = ArgumentType<T>;
-    return ranged<T>(bind(std::move(name), Type::kind, std::move(help), value, Type::from, Type::json));
+    const auto from = maker<T>(name);
+    return ranged<T>(bind(std::move(name), Type::kind, std::move(help), value, from, Type::json));
   }
   template <typename T>
   Argument& add(std::string name, std::vector<T>& values, std::string help) {
     using Type = ArgumentType<T>;
-    return ranged<T>(add_list(std::move(name), Type::kind, std::move(help), values, Type::from, Type::json));
+    const auto from = maker<T>("entry of " + name);
+    return ranged<T>(add_list(std::move(name), Type::kind, std::move(help), values, from, Type::json));
   }
   template <typename T>
   Argument& add(std::string name, std::optional<T>& value, std::string help) {
     using Type = ArgumentType<T>;
-    Argument& argument = bind(std::move(name), Type::kind, std::move(help), value, Type::from,
+    const auto from = maker<T>(name);
+    Argument& argument = bind(std::move(name), Type::kind, std::move(help), value, from,
                               [](const std::optional<T>& one) { return one ? Type::json(*one) : Json(nullptr); });
     argument.is_optional = true;
     return ranged<T>(argument);
@@ -300,6 +304,16 @@ class ArgumentList {
                    const std::function<std::string(const std::string&)>& spelled) const;
 
  private:
+  /// The function that makes a value of an entry; `field` is for a message.
+  template <typename T>
+  static auto maker(const std::string& field) {
+    using Type = ArgumentType<T>;
+    if constexpr (requires(const Entry& entry) { Type::from(entry, field); }) {
+      return [field](const Entry& entry) { return Type::from(entry, field); };
+    } else {
+      return Type::from;
+    }
+  }
   template <typename T>
   static Argument& ranged(Argument& argument) {
     if constexpr (std::integral<T>) {

@@ -13,6 +13,7 @@
 #include "fp8lab/formats/policy_names.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/text.hpp"
+#include "fp8lab/reference/gemm/named_gemm_recipes.hpp"
 
 namespace fp8lab::experiments {
 namespace {
@@ -62,7 +63,7 @@ ChosenRecipe choose_recipe(std::string_view text) {
       throw std::invalid_argument(in_quotes(text) + " is no mx:FORMAT:RULE, such as mx:e2m3:even");
     }
     const MxBlock recipe{.format = find_format(rest.substr(0, colon)).format,
-                         .rule = find_mx_rule(rest.substr(colon + 1))};
+                         .rule = find_value<MxRule>("rule", rest.substr(colon + 1))};
     check_recipe(recipe);
     return {std::string(text), recipe};
   }
@@ -75,11 +76,13 @@ ChosenLinearRecipe choose_linear_recipe(std::string_view name) {
   return {std::string(named.name), named.recipe};
 }
 
+ChosenGemmRecipe choose_gemm_recipe(std::string_view name) { return {std::string(name), find_gemm(name)}; }
+
 Delayed choose_delayed(std::string_view text) {
   const DefaultEnvironment environment;
   const std::size_t colon = text.find(':');
   Delayed recipe;
-  recipe.amax_compute_algo = find_amax_compute_algo(text.substr(0, colon));
+  recipe.amax_compute_algo = find_value<AmaxComputeAlgo>("amax_compute_algo", text.substr(0, colon));
   const std::string_view length = colon == std::string_view::npos ? "" : text.substr(colon + 1);
   const auto [end, error] = std::from_chars(length.data(), length.data() + length.size(), recipe.amax_history_len);
   if (error != std::errc{} || end != length.data() + length.size()) {

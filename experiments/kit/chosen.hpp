@@ -6,6 +6,7 @@
 
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/policy.hpp"
+#include "fp8lab/reference/gemm/gemm_recipe.hpp"
 #include "fp8lab/reference/linear/linear_recipe.hpp"
 #include "fp8lab/reference/scaling/delayed_scaling.hpp"
 #include "fp8lab/reference/scaling/named_recipes.hpp"
@@ -49,6 +50,15 @@ struct ChosenLinearRecipe {
 };
 /// A recipe of linear_recipes(). Throws std::invalid_argument that lists the known names.
 [[nodiscard]] ChosenLinearRecipe choose_linear_recipe(std::string_view name);
+
+/// How a GEMM is composed, as it was named; one of the user's own is named by its words.
+struct ChosenGemmRecipe {
+  std::string name;
+  GemmRecipe recipe;
+};
+/// A recipe of gemm_recipes(), or the name of a model, as find_gemm() has it. Throws std::invalid_argument that lists
+/// the known names.
+[[nodiscard]] ChosenGemmRecipe choose_gemm_recipe(std::string_view name);
 
 /// Delayed scaling as it was given: by a text, which leaves its version and margin open, or as a record.
 struct ChosenDelayed {

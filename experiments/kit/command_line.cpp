@@ -115,6 +115,7 @@ std::string metavar_of(const Argument& argument) {
     case Kind::version:
     case Kind::recipe:
     case Kind::linear_recipe:
+    case Kind::gemm_recipe:
     case Kind::delayed:
     case Kind::tensor: break;
     case Kind::outliers: return "COUNT,FACTOR";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an experiment found, without formatting. The renderers of render.hpp make text, JSON and CSV of it.
+// The result of an experiment, without formatting. The renderers of render.hpp make text, JSON and CSV of it.
 #pragma once
 
 #include <concepts>

@@ -23,6 +23,7 @@ constexpr std::array stream_kinds{
     Named{"drift", StreamKind::drift, "step t is multiplied by 2^(t / 8)"},
     Named{"outliers", StreamKind::outliers, "in steps 4, 12, 20, ... one element of 4096 is multiplied by 256"},
     Named{"jump", StreamKind::jump, "the middle third of the steps is multiplied by 32"}};
+static_assert(is_in_order(stream_kinds));
 
 /// Throws where there are more outliers than `lines`, or their factor is not positive and finite in float32.
 void check_outliers(const char* what, const OutlierLines& outliers, long long lines) {
@@ -91,13 +92,7 @@ StepFactor factor_of(const Draws& draws, std::size_t step) {
 
 }  // namespace
 
-StreamKind find_stream_kind(std::string_view name) { return find_named(stream_kinds, "stream", name).value; }
-std::string_view name_of(StreamKind kind) {
-  return std::ranges::find(stream_kinds, kind, &Named<StreamKind>::value)->name;
-}
-std::string_view describe(StreamKind kind) {
-  return std::ranges::find(stream_kinds, kind, &Named<StreamKind>::value)->words;
-}
+std::span<const Named<StreamKind>> named_values(StreamKind /*any*/) { return stream_kinds; }
 
 void check_draws(const Draws& draws) {
   if (draws.steps < 1 || draws.steps > most_steps) {

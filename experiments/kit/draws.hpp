@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "fp8lab/formats/named.hpp"
 #include "fp8lab/reference/measure/distributions.hpp"
 
 namespace fp8lab::experiments {
@@ -18,11 +19,8 @@ enum class StreamKind : std::uint8_t {
   outliers,    ///< in steps 4, 12, 20, ... one element of 4096 is multiplied by 256
   jump,        ///< the middle third of the steps is multiplied by 32
 };
-/// Throws std::invalid_argument that lists the known names.
-[[nodiscard]] StreamKind find_stream_kind(std::string_view name);
-[[nodiscard]] std::string_view name_of(StreamKind kind);
-/// In words, such as "the middle third of the steps is multiplied by 32".
-[[nodiscard]] std::string_view describe(StreamKind kind);
+/// The enumerators with their names, and words such as "the middle third of the steps is multiplied by 32".
+[[nodiscard]] std::span<const Named<StreamKind>> named_values(StreamKind of_type);
 
 /// Rows, or columns, that are larger than the others: the i-th of `count` is number i * n / count of n, and multiplied
 /// by `factor` in float32.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the command line, Python and the docs know of an experiment. Each folder registers its own by a function
-// <folder>_experiments(), which the registry calls.
+// The record of an experiment, from which the command line, Python and the docs follow. Each folder registers its own
+// by a function <folder>_experiments(), which the registry calls.
 #pragma once
 
 #include <functional>

@@ -20,10 +20,10 @@ inline std::string_view key_of(const ChosenFormat& format) { return format.name;
 inline std::string_view key_of(const ChosenProfile& profile) { return profile.name; }
 inline std::string_view key_of(Rounding rounding) { return name_of(rounding); }
 inline std::string_view key_of(const DelayedVersion& version) { return version.name; }
-inline std::string_view key_of(AmaxComputeAlgo algo) { return fp8lab::name_of(algo); }
+inline std::string_view key_of(AmaxComputeAlgo algo) { return name_of(algo); }
 inline std::string_view key_of(const MmaModel& model) { return model.name; }
 inline std::string key_of(const FactorDraws& draws) { return draws.name(); }
-inline std::string_view key_of(LinearPass pass) { return fp8lab::name_of(pass); }
+inline std::string_view key_of(LinearPass pass) { return name_of(pass); }
 inline double key_of(double value) { return value; }
 inline long long key_of(long long value) { return value; }
 inline std::string_view key_of(const std::string& name) { return name; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an H100 PCIe computed: the corners (rows 0, 1, 2, 1021, 1022, 1023; columns 0, 1, 2, 765, 766, 767) of the
-// 1024x768 tensors printed in Transformer Engine's documentation, "Using FP8 with Transformer Engine"
+// The numbers that an H100 PCIe computed: the corners (rows 0, 1, 2, 1021, 1022, 1023; columns 0, 1, 2, 765, 766, 767)
+// of the 1024x768 tensors printed in Transformer Engine's documentation, "Using FP8 with Transformer Engine"
 // (fp8_primer.ipynb).
 #pragma once
 

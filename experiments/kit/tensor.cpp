@@ -51,9 +51,9 @@ void round_to(ElementType type, std::span<float> values) {
 namespace {
 constexpr std::array out_dtypes{Named{"float32", OutDtype::float32, "float32, or float64 of float64 values"},
                                 Named{"source", OutDtype::source, "the type of the values"}};
+static_assert(is_in_order(out_dtypes));
 }  // namespace
 
-OutDtype find_out_dtype(std::string_view name) { return find_named(out_dtypes, "out_dtype", name).value; }
-std::string_view name_of(OutDtype dtype) { return std::ranges::find(out_dtypes, dtype, &Named<OutDtype>::value)->name; }
+std::span<const Named<OutDtype>> named_values(OutDtype /*any*/) { return out_dtypes; }
 
 }  // namespace fp8lab::experiments

@@ -93,8 +93,6 @@ enum class OutDtype : std::uint8_t {
   float32,  ///< float32, as a tensor core sees it; float64 where the cast is computed in float64
   source,   ///< the type of the source, as a module of that type gets it
 };
-/// "float32" or "source"; throws std::invalid_argument that lists the known names.
-[[nodiscard]] OutDtype find_out_dtype(std::string_view name);
-[[nodiscard]] std::string_view name_of(OutDtype dtype);
+[[nodiscard]] std::span<const Named<OutDtype>> named_values(OutDtype of_type);
 
 }  // namespace fp8lab::experiments

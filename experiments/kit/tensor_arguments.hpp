@@ -14,13 +14,6 @@
 
 namespace fp8lab::experiments {
 
-template <>
-struct ArgumentType<OutDtype> {
-  static constexpr Kind kind = Kind::name;
-  static OutDtype from(const Entry& entry) { return find_out_dtype(std::get<std::string>(entry)); }
-  static Json json(OutDtype value) { return name_of(value); }
-};
-
 /// Tensors as a user gives them: an array (Python alone), files, the normal grid, or draws.
 struct TensorArguments {
   Draws draws = {};

@@ -186,7 +186,7 @@ void TensorStream::open(const Draws& draws) {
                   std::string(draws.distribution.name) + outliers_text(draws.outlier_rows, "rows") +
                   outliers_text(draws.outlier_columns, "columns");
   if (draws.steps > 1 || draws.kind != StreamKind::stationary) {
-    description_ += "; " + std::string(name_of(draws.kind)) + ": " + std::string(describe(draws.kind));
+    description_ += "; " + std::string(name_of(draws.kind)) + ": " + std::string(entry_of(draws.kind).words);
   }
 }
 

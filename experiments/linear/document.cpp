@@ -17,12 +17,6 @@
 namespace fp8lab::experiments {
 namespace {
 
-LinearPass find_pass(std::string_view name) {
-  constexpr std::array named{Named{"fprop", LinearPass::fprop}, Named{"dgrad", LinearPass::dgrad},
-                             Named{"wgrad", LinearPass::wgrad}};
-  return find_named(named, "pass", name).value;
-}
-
 std::string_view formula_of(LinearPass pass) {
   switch (pass) {
     case LinearPass::fprop: break;
@@ -383,9 +377,7 @@ void describe(LinearOptionsGiven& options, ArgumentList& list) {
   LinearArguments& arguments = options.arguments;
   add_tensors(options, list);
   list.add("recipes", arguments.recipes, "linear recipes (fp8lab linear-recipes lists them)");
-  list.add_named("passes", arguments.passes, "which of fprop, dgrad and wgrad", find_pass,
-                 [](LinearPass pass) { return name_of(pass); })
-      .by_default("all whose tensors there are");
+  list.add("passes", arguments.passes, "which of fprop, dgrad and wgrad").by_default("all whose tensors there are");
   add_layer_draws(options.draws, list);
   add_tensor_files(options, list);
   list.add("amax_history_len", arguments.delayed.amax_history_len, "steps of the amax history of delayed scaling");

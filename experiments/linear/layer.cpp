@@ -142,7 +142,7 @@ void Layer::open(const LayerDraws& draws, int threads) {
       draws.tokens, draws.in, draws.out, draws.seed, draws.distribution.name, draws.x_factor, draws.w_factor,
       draws.distribution.name, draws.dy_factor, draws.bias_factor);
   if (draws.steps > 1) {
-    description_ += fmt::format("; {} steps, {}: {}", draws.steps, name_of(draws.kind), describe(draws.kind));
+    description_ += fmt::format("; {} steps, {}: {}", draws.steps, name_of(draws.kind), entry_of(draws.kind).words);
   }
 }
 

@@ -115,8 +115,7 @@ void describe(ShapesArguments& arguments, ArgumentList& list) {
       .spelled("--recipe")
       .also_called("--recipes")
       .by_default("all");
-  list.add_named("parallel", arguments.parallel.mode, "how the layer is split over ranks: none, column or row",
-                 find_parallel_mode, [](ParallelMode mode) { return name_of(mode); });
+  list.add("parallel", arguments.parallel.mode, "how the layer is split over ranks: none, column or row");
   list.add("ranks", arguments.parallel.ranks, "the ranks that share the layer").needing({"parallel"});
   list.add("sequence_parallel", arguments.parallel.sequence_parallel,
            "ranks share the tokens, too, where the layer is not split")

@@ -12,18 +12,7 @@ constexpr std::array train_losses{Named{"cross_entropy", TrainLoss::cross_entrop
 constexpr std::array optimizers{Named{"adam", Optimizer::adam}, Named{"sgd", Optimizer::sgd}};
 constexpr std::array jumping{Named{"inputs", JumpOf::inputs}, Named{"gradients", JumpOf::gradients}};
 constexpr std::array heads{Named{"high_precision", HeadPrecision::high_precision}, Named{"fp8", HeadPrecision::fp8}};
-
-const auto& names_of(TrainLoss /*of_type*/) { return train_losses; }
-const auto& names_of(Optimizer /*of_type*/) { return optimizers; }
-const auto& names_of(JumpOf /*of_type*/) { return jumping; }
-const auto& names_of(HeadPrecision /*of_type*/) { return heads; }
-
-/// Adds an argument whose value is one of those that names_of() lists.
-template <typename Value>
-Argument& add_choice(ArgumentList& list, const char* name, Value& value, const std::string& help) {
-  const auto find = [name](const std::string& text) { return find_named(names_of(Value{}), name, text).value; };
-  return list.add_named(name, value, help, find, [](Value one) { return entry_of(names_of(one), one).name; });
-}
+static_assert(is_in_order(train_losses) && is_in_order(optimizers) && is_in_order(jumping) && is_in_order(heads));
 
 void describe_network(TrainArguments& arguments, ArgumentList& list) {
   list.add("sizes", arguments.sizes,
@@ -35,18 +24,18 @@ void describe_network(TrainArguments& arguments, ArgumentList& list) {
       .spelled("--recipe")
       .also_called("--recipes")
       .or_none();
-  add_choice(list, "head", arguments.head,
-             "the last layer of recipes that quantize: high_precision (bfloat16, as real systems have it) or fp8 "
-             "(as the recipe has it)");
+  list.add("head", arguments.head,
+           "the last layer of recipes that quantize: high_precision (bfloat16, as real systems have it) or fp8 "
+           "(as the recipe has it)");
   list.add("batch", arguments.batch, "examples of a step");
   list.add("steps", arguments.steps, "steps of training");
-  add_choice(list, "loss", arguments.loss,
-             "what is learnt: cross_entropy (which of the products of input pairs is the largest) or mse (all of "
-             "the products)");
+  list.add("loss", arguments.loss,
+           "what is learnt: cross_entropy (which of the products of input pairs is the largest) or mse (all of "
+           "the products)");
 }
 
 void describe_optimizer(TrainArguments& arguments, ArgumentList& list) {
-  add_choice(list, "optimizer", arguments.optimizer, "adam or sgd (with momentum)");
+  list.add("optimizer", arguments.optimizer, "adam or sgd (with momentum)");
   list.add("learning_rate", arguments.learning_rate, "learning rate");
   list.add("momentum", arguments.momentum, "momentum of sgd");
   list.add("clip", arguments.clip, "gradients whose norm is larger are scaled to it; 0: none are");
@@ -66,9 +55,9 @@ void describe_jump(TrainArguments& arguments, ArgumentList& list) {
   list.add("jump_step", jump.step, "the first step, from 1 on, at which inputs or gradients are multiplied")
       .by_default("there is none");
   list.add("jump_factor", jump.factor, "by what").needing({"jump_step"});
-  add_choice(list, "jump_of", jump.of,
-             "what: inputs (their products, which are learnt, stay), or gradients (that of the loss; the optimizer "
-             "does not divide it out)")
+  list.add("jump_of", jump.of,
+           "what: inputs (their products, which are learnt, stay), or gradients (that of the loss; the optimizer "
+           "does not divide it out)")
       .needing({"jump_step"});
   list.add("jump_length", jump.length, "for how many steps").needing({"jump_step"});
 }
@@ -92,9 +81,9 @@ void describe_train(TrainArguments& arguments, ArgumentList& list) {
   list.add_threads(arguments.threads);
 }
 
-std::string_view name_of(TrainLoss loss) { return entry_of(train_losses, loss).name; }
-std::string_view name_of(Optimizer optimizer) { return entry_of(optimizers, optimizer).name; }
-std::string_view name_of(JumpOf of) { return entry_of(jumping, of).name; }
-std::string_view name_of(HeadPrecision head) { return entry_of(heads, head).name; }
+std::span<const Named<TrainLoss>> named_values(TrainLoss /*any*/) { return train_losses; }
+std::span<const Named<Optimizer>> named_values(Optimizer /*any*/) { return optimizers; }
+std::span<const Named<JumpOf>> named_values(JumpOf /*any*/) { return jumping; }
+std::span<const Named<HeadPrecision>> named_values(HeadPrecision /*any*/) { return heads; }
 
 }  // namespace fp8lab::experiments

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the network learns: products of pairs of its inputs, of which a linear model learns nothing.
+// The task that the network learns: products of pairs of its inputs, of which a linear model learns nothing.
 #pragma once
 
 #include <cstdint>

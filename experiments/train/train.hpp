@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "fp8lab/formats/named.hpp"
 #include "fp8lab/reference/linear/linear_recipe.hpp"
 #include "fp8lab/reference/measure/errors.hpp"
 #include "fp8lab/reference/measure/histogram.hpp"
@@ -24,6 +26,12 @@ enum class Optimizer : std::uint8_t { adam, sgd };
 enum class JumpOf : std::uint8_t { inputs, gradients };
 /// The precision of the last layer.
 enum class HeadPrecision : std::uint8_t { high_precision, fp8 };
+
+/// The enumerators with their names (see named.hpp).
+[[nodiscard]] std::span<const Named<TrainLoss>> named_values(TrainLoss of_type);
+[[nodiscard]] std::span<const Named<Optimizer>> named_values(Optimizer of_type);
+[[nodiscard]] std::span<const Named<JumpOf>> named_values(JumpOf of_type);
+[[nodiscard]] std::span<const Named<HeadPrecision>> named_values(HeadPrecision of_type);
 
 /// A factor on the inputs or on the loss's gradient from a step on, for some steps.
 struct Jump {

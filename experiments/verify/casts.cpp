@@ -196,7 +196,7 @@ bool is_for_e8m0_alone(const Profile& profile) { return profile.name.starts_with
 /// Whether a profile is asked for in a rounding that is not its own.
 bool is_asked(const VerifyCastsArguments& arguments, const Profile& profile, std::string_view rounding) {
   if (!arguments.roundings.empty()) return std::ranges::count(arguments.roundings, rounding) != 0;
-  return find_rounding(rounding) == profile.policy.rounding || !arguments.profiles.empty() ||
+  return find_value<Rounding>("rounding", rounding) == profile.policy.rounding || !arguments.profiles.empty() ||
          profile.name == "cuda_satfinite";
 }
 
@@ -210,7 +210,7 @@ std::vector<Combination> combinations_of(const VerifyCastsArguments& arguments) 
   for (const std::string& name : arguments.profiles) wanted.push_back(find_profile(name));
   if (wanted.empty()) wanted.assign(profiles.begin(), profiles.end());
   for (const std::string& name : arguments.roundings) {
-    if (find_rounding(name) == Rounding::stochastic) {
+    if (find_value<Rounding>("rounding", name) == Rounding::stochastic) {
       throw std::invalid_argument("rounding 'stochastic' depends on random bits, not on the float alone");
     }
   }

@@ -241,6 +241,9 @@ std::string found_name(const std::string& name) {
   (void)find(name);
   return name;
 }
+std::string found_rounding(const std::string& name) {
+  return std::string(name_of(find_value<Rounding>("rounding", name)));
+}
 std::string own_name(const std::string& name) { return name; }
 
 void describe(VerifyCastsArguments& arguments, ArgumentList& list) {
@@ -248,7 +251,7 @@ void describe(VerifyCastsArguments& arguments, ArgumentList& list) {
       .by_default("all");
   list.add_named("profiles", arguments.profiles, "profiles to verify", found_name<find_profile>, own_name)
       .by_default("all");
-  list.add_named("roundings", arguments.roundings, "rounding modes to verify", found_name<find_rounding>, own_name)
+  list.add_named("roundings", arguments.roundings, "rounding modes to verify", found_rounding, own_name)
       .by_default("the rounding of each profile, and all of them for cuda_satfinite");
   list.add("all", arguments.all, "cast all 2^32 floats for each combination, and check the digest of the codes");
   list.add("chunks", arguments.chunks, "the number of random chunks of 2^20 floats for each combination, 1 to 4096")

@@ -112,6 +112,5 @@ void check_format(const Format& format) {
 
 const NamedFormat& find_format(std::string_view name) { return find_named(named_formats, "format", name); }
 const Profile& find_profile(std::string_view name) { return find_named(profiles, "profile", name); }
-Rounding find_rounding(std::string_view name) { return find_value<Rounding>("rounding", name); }
 
 }  // namespace fp8lab

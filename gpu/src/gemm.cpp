@@ -30,6 +30,7 @@ constexpr std::array named_kernels{Named{"wgmma_fast", GemmKernel::wgmma_fast},
                                    Named{"blackwell_mxf4", GemmKernel::blackwell_mxf4},
                                    Named{"blackwell_mxf4nvf4_ue8m0", GemmKernel::blackwell_mxf4nvf4_ue8m0},
                                    Named{"blackwell_mxf4nvf4", GemmKernel::blackwell_mxf4nvf4}};
+static_assert(is_in_order(named_kernels));
 
 bool is_wgmma(GemmKernel kernel) { return kernel <= GemmKernel::wgmma_scaled_1d1d; }
 /// Kinds that mma.sync does not have.
@@ -146,8 +147,7 @@ void check_buffers(const GemmArguments& arguments) {
 
 }  // namespace
 
-std::string_view name_of(GemmKernel kernel) { return named_kernels[static_cast<std::size_t>(kernel)].name; }
-GemmKernel find_gemm_kernel(std::string_view name) { return find_named(named_kernels, "kernel", name).value; }
+std::span<const Named<GemmKernel>> named_values(GemmKernel /*any*/) { return named_kernels; }
 
 std::span<const GemmKernel> gemm_kernels() {
   static constexpr auto all = [] {

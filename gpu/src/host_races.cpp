@@ -18,7 +18,7 @@ void raise(HostRaces::Clock& clock, const HostRaces::Clock& other) {
   for (std::size_t i = 0; i < clock.size(); ++i) clock[i] = std::max(clock[i], other[i]);
 }
 
-std::string name_of(HostRaces::Who who) {
+std::string words_for(HostRaces::Who who) {
   if (who.part == HostRaces::Part::bulk_copies) return "a bulk copy";
   if (who.part == HostRaces::Part::tcgen05) return "tcgen05";
   if (who.thread == HostRaces::every_thread) return who.part == HostRaces::Part::block ? "the block" : "a group";
@@ -82,8 +82,8 @@ void HostRaces::access(Access access, const void* place, std::size_t bytes, Who 
 
 void HostRaces::tell(const Record& later, const Record& earlier, std::size_t place) {
   if (!found_.empty()) return;
-  found_ = "a race in shared memory: " + name_of({later.part, later.thread}) + verb_of(later.access) + " byte " +
-           std::to_string(place) + ", which " + name_of({earlier.part, earlier.thread}) + verb_of(earlier.access) +
+  found_ = "a race in shared memory: " + words_for({later.part, later.thread}) + verb_of(later.access) + " byte " +
+           std::to_string(place) + ", which " + words_for({earlier.part, earlier.thread}) + verb_of(earlier.access) +
            ", and no barrier is between them";
 }
 

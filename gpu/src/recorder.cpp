@@ -38,8 +38,10 @@ class HostMachine {
   HostChip chip_;
 };
 
-constexpr std::array<std::string_view, draws> draw_names{"random_bits", "gaussian", "cancelling", "subnormal",
-                                                         "special"};
+constexpr std::array named_draws{Named{"random_bits", Draw::random_bits}, Named{"gaussian", Draw::gaussian},
+                                 Named{"cancelling", Draw::cancelling}, Named{"subnormal", Draw::subnormal},
+                                 Named{"special", Draw::special}};
+static_assert(is_in_order(named_draws) && named_draws.size() == draws);
 
 std::string_view ptx_name(MmaType type) {
   static constexpr std::array<std::string_view, 6> names{"e4m3", "e5m2", "f16", "bf16", "tf32", "f64"};
@@ -123,14 +125,7 @@ const std::vector<CastSweep>& cast_sweeps() {
   return all;
 }
 
-std::string_view name_of(Draw draw) { return draw_names.at(static_cast<std::size_t>(draw)); }
-
-Draw find_draw(std::string_view name) {
-  for (int i = 0; i < draws; ++i) {
-    if (draw_names.at(static_cast<std::size_t>(i)) == name) return static_cast<Draw>(i);
-  }
-  refuse("unknown draw '", name, "'; known: random_bits, gaussian, cancelling, subnormal, special");
-}
+std::span<const Named<Draw>> named_values(Draw /*any*/) { return named_draws; }
 
 HostChip chip_of(int capability) {
   if (capability == 80 || capability == 86 || capability == 87) return HostChip::ampere;

@@ -337,7 +337,7 @@ TEST_CASE("bad arguments are named") {
   CHECK_THROWS_WITH(encode(e4m3, {}, std::span<const float>(in), wide), "format must have 9 to 16 bits, not 8");
   CHECK_THROWS_WITH(find_format("e4m4"), ContainsSubstring("unknown format 'e4m4'; known: e4m3, e5m2, e8m0, "));
   CHECK_THROWS_WITH(find_profile(""), ContainsSubstring("known: "));
-  CHECK_THROWS_WITH(find_rounding("up"), ContainsSubstring("known: nearest_even"));
+  CHECK_THROWS_WITH(find_value<Rounding>("rounding", "up"), ContainsSubstring("known: nearest_even"));
 }
 
 }  // namespace fp8lab::tests

@@ -10,6 +10,7 @@
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/targets.hpp"
 #include "fp8lab/reference/gemm/gemm_recipe_names.hpp"
+#include "fp8lab/reference/gemm/named_gemm_recipes.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 #include "fp8lab/reference/scaling/recipe_names.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
@@ -38,9 +39,7 @@ void look_up(std::string_view name, const Find&... find) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view name(reinterpret_cast<const char*>(data), size);
-  look_up(name, find_format, find_profile, find_rounding, find_recipe, find_axis, find_just_in_time_rule, find_mx_rule,
-          find_block_rule, find_direction, find_delayed_version, find_fp8_format, find_amax_compute_algo,
-          find_distribution, find_model, find_zero_rule);
+  look_up(name, find_format, find_profile, find_recipe, find_delayed_version, find_distribution, find_model, find_gemm);
   const auto field = [](auto any) {
     return [any](std::string_view text) { return find_value<decltype(any)>("x", text); };
   };
@@ -48,11 +47,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
           field(ScaleRounding{}), field(ScaleLimit{}), field(SpecialScale{}), field(ScaleType{}), field(E8m0Edges{}),
           field(TensorScaleRule{}), field(BlockProduct{}), field(BlockFactor{}), field(FactorRule{}),
           field(TileOperation{}), field(StepType{}), field(PartialOrder{}), field(ScaleOrder{}),
-          field(TensorScaleUse{}), field(CEntry{}), field(Addition{}), field(Activation{}), field(BiasGradient{}));
+          field(TensorScaleUse{}), field(CEntry{}), field(Addition{}), field(Activation{}), field(BiasGradient{}),
+          field(Rounding{}), field(Axis{}), field(JustInTimeRule{}), field(MxRule{}), field(BlockRule{}),
+          field(Direction{}), field(Fp8Format{}), field(AmaxComputeAlgo{}), field(ZeroRule{}), field(StreamKind{}));
   look_up(
       name, choose_format, choose_profile, choose_rounding, choose_recipe, choose_delayed, choose_factor_draws,
-      find_primer_model, find_stream_kind, operand_format,
-      [](std::string_view text) { return parse_codes(e4m3, text); },
+      find_primer_model, operand_format, [](std::string_view text) { return parse_codes(e4m3, text); },
       [](std::string_view text) { return parse_codes(binary32, text); });
   return 0;
 }

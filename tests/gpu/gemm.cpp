@@ -243,7 +243,7 @@ TEST_CASE("GEMM kernels refuse what does not fit, and say what does") {
         "promote_k must be a positive multiple of 32, not 48");
   CHECK(refusal(fast, [](Arguments&) {}, HostChip::ada) == "wgmma_fast is for Hopper alone");
   CHECK(refusal(GemmKernel::mma_sync, [](Arguments&) {}, HostChip::ampere) == "mma.sync of FP8 is for sm_89 and later");
-  CHECK(gpu::find_gemm_kernel("mma_sync") == GemmKernel::mma_sync);
+  CHECK(find_value<gpu::GemmKernel>("kernel", "mma_sync") == GemmKernel::mma_sync);
 }
 
 }  // namespace fp8lab::tests

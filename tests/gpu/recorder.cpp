@@ -33,7 +33,7 @@ TEST_CASE("recorder: every instruction on the host team has the digests of its m
     const MmaModel& model = gpu::model_of(instruction, capability);
     for (int draw = 0; draw < gpu::draws; ++draw) {
       const gpu::TileSet set = instruction.tiles(static_cast<Draw>(draw), 5);
-      INFO(instruction.name() << " " << gpu::name_of(set.draw));
+      INFO(instruction.name() << " " << name_of(set.draw));
       CHECK(recorder->tile_digests(i, set, 2, 2, 2) == gpu::model_tile_digests(model, set, 2, 2, 2, 2));
     }
   }
@@ -162,9 +162,9 @@ TEST_CASE("recorder: draws have the values that they are named for") {
       accumulators.insert(gpu::accumulator_word(set, tile, 0, 0));
       if (tile % 2 == 0) CHECK(gpu::accumulator_word(set, tile, 3, 3) == 0);
     }
-    INFO(gpu::name_of(set.draw) << " nan " << kinds[Kind::nan] << " inf " << kinds[Kind::infinite] << " zero "
-                                << kinds[Kind::zero] << " subnormal " << subnormals << " zero rows " << zero_rows
-                                << " cancelled " << cancelled);
+    INFO(name_of(set.draw) << " nan " << kinds[Kind::nan] << " inf " << kinds[Kind::infinite] << " zero "
+                           << kinds[Kind::zero] << " subnormal " << subnormals << " zero rows " << zero_rows
+                           << " cancelled " << cancelled);
     const bool has_specials = set.draw == Draw::special || set.draw == Draw::random_bits;
     CHECK((kinds[Kind::nan] > 0 && kinds[Kind::infinite] > 0) == has_specials);
     CHECK((zero_rows > 100) == (set.draw == Draw::subnormal));
@@ -201,7 +201,7 @@ TEST_CASE("recorder: draws of block scales have the values that they are named f
           equal_rows += of_row.size() == 1 ? 1 : 0;
         }
       }
-      INFO(name << " " << gpu::name_of(set.draw) << " codes " << codes.size() << " NaN " << nans << " zero groups "
+      INFO(name << " " << name_of(set.draw) << " codes " << codes.size() << " NaN " << nans << " zero groups "
                 << zero_groups << " equal rows " << equal_rows);
       CHECK((nans > 0) == (set.draw == Draw::special));
       CHECK((zero_groups > 50) == (set.draw == Draw::subnormal));
@@ -226,7 +226,7 @@ TEST_CASE("recorder: given operands are multiplied, and wrong sizes are refused"
 TEST_CASE("recorder: chips without models and instructions that a chip lacks are refused") {
   CHECK_THROWS_AS(gpu::host_recorder(75), std::invalid_argument);
   CHECK_THROWS_AS(gpu::model_of(instruction_named("mma.sync.m16n8k32.f32.e4m3.e4m3"), 80), std::invalid_argument);
-  CHECK_THROWS_AS(gpu::find_draw("uniform"), std::invalid_argument);
+  CHECK_THROWS_AS(find_value<gpu::Draw>("draw", "uniform"), std::invalid_argument);
 }
 
 }  // namespace fp8lab::tests

@@ -6,24 +6,28 @@ out
 """
 
 import os
+import pathlib
 import random
 import re
 import subprocess
 import sys
 import tempfile
 
-#: Commands with arguments that make them quick.
-COMMANDS = {
-    "primer": ["--in-features", "16", "--out-features", "16", "--rows", "16"],
-    "cast": ["--size", "10"],
-    "accumulate": ["--rows", "2", "--columns", "2", "--k", "32", "--promote-k", "0"],
-    "double-rounding": ["--high", "1.0001"],
-    "dot": ["--values-a", "1", "--values-b", "1"],
-    "scaling": ["--steps", "1", "--rows", "32", "--columns", "32"],
-    "delayed": ["--history", "4"],
-    "transpose": ["--rows", "128", "--columns", "128"],
-    "verify casts": ["--formats", "e2m1", "--chunks", "1", "--profiles", "ieee"],
-    "verify tensor-cores": ["--models", "exact", "--dots", "8"],
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "experiments" / "kit"))
+from small_calls import REGISTERED, small_command  # noqa: E402
+
+#: Commands with the options that make them quick: the small call that each experiment registers.
+COMMANDS = dict(map(small_command, REGISTERED))
+#: The exit statuses of a run that ends without an error.
+STATUSES = {facts["command"]: {0, facts["status_not_passed"]} for facts in REGISTERED.values()}
+#: Options that name what is written.
+WRITTEN = {"--out", "--checkpoint", "--probe", "--ledger"}
+#: Options that name files: what cannot be read or written is named in their place.
+PATHS = {
+    (facts["command"], argument["option"])
+    for facts in REGISTERED.values()
+    for argument in facts["arguments"]
+    if argument["kind"] in ("path", "trace")
 }
 VALUES = [
     b"", b" ", b"x" * 100_000, b"\x1b[31m", b"\xff\xfe", b"\n\n", "\u00fc".encode(), b"%s%n", b",", b"1,,2", b"1,1", b"0", b"-1", b"1.5",
@@ -42,8 +46,7 @@ def options_of(fp8lab, command):
 
 def complaint(fp8lab, command, option, value):
     """What is bad about what comes, or nothing."""
-    base = COMMANDS[command]
-    given = [part for pair in zip(base[::2], base[1::2]) if pair[0] != option for part in pair]
+    given = [word for name, words in COMMANDS[command].items() if name != option for word in (name, *words)]
     with tempfile.TemporaryDirectory() as directory:
         call = subprocess.run(
             [fp8lab, *command.split(), *given, option, value],
@@ -53,8 +56,8 @@ def complaint(fp8lab, command, option, value):
             check=False,
         )
         left = os.listdir(directory)
-    if call.returncode in (0, 3):
-        return None if option == "--out" or not left else f"made {left}"
+    if call.returncode in STATUSES[command]:
+        return None if option in WRITTEN or not left else f"made {left}"
     text = call.stderr.decode("utf-8", "replace")
     if call.returncode != 2 or call.stdout:
         return f"status {call.returncode}, {len(call.stdout)} bytes of output: {text[:200]!r}"
@@ -63,10 +66,9 @@ def complaint(fp8lab, command, option, value):
     name = option.removeprefix("--")
     if (
         not any(word in text for word in (name, name.replace("-", "_"), name.removesuffix("s")))
-        and not (
-            name in ("out", "file", "files", "file-a", "file-b", "vectors", "rows", "amax", "tensor")
-            and "cannot" in text
-        )
+        and not all(word in text for word in name.split("-"))  # "format of b"
+        and not ((command, option) in PATHS | {(command, "--out")} and "cannot" in text)
+        and not (value.startswith(b"--") and "unknown option" in text)
         and not (name.endswith(("-a", "-b")) and text.startswith("fp8lab: a and b must "))
     ):
         return f"names no option: {text!r}"

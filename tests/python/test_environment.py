@@ -282,6 +282,8 @@ CASES = {
     "Quantized.scales": lambda _: [_quantized("te_mxfp8").scales(layout) for layout in ("compact", "padded", "swizzled")],
     "QuantizedComparison": lambda _: fp8lab.compare(_quantized("te_mxfp8"), _quantized("ocp_mxfp8_e4m3")),
     "Recipe": lambda _: [one.recipe for one in fp8lab.recipes()] + [fp8lab.Recipe(least_amax=SCALE, given_scale=1.0)],
+    "Recipe.from_json": lambda _: fp8lab.Recipe.from_json('{"least_amax": 0.1, "cast": "ieee"}'),
+    "Recipe.to_json": lambda _: fp8lab.JustInTime(amax_epsilon=SCALE).to_json(),
     "Recipe.tile_scale": lambda _: [one.recipe.tile_scale(a, tensor_amax=3.3) for one in fp8lab.recipes() for a in (SCALE, 1e-40)],
     "Recipe.tile_shape": lambda _: [one.recipe.tile_shape((256, 512)) for one in fp8lab.recipes()],
     "TileScale": lambda _: fp8lab.TileScale(SCALE, 0.5, 0),
@@ -431,8 +433,9 @@ def public() -> dict[str, object]:
                 continue
             found[prefix + name] = value
             if inspect.isclass(value):
-                for key, attribute in vars(value).items():
-                    callable_one = callable(attribute) or type(attribute).__name__ == "instancemethod"
+                own = [one for one in value.__mro__ if one.__module__.split(".")[0] == "fp8lab"]
+                for key, attribute in [item for one in own for item in vars(one).items()]:
+                    callable_one = callable(attribute) or type(attribute).__name__ in ("instancemethod", "classmethod")
                     if not key.startswith("_") and (callable_one or getattr(attribute, "fset", None)):
                         if type(attribute).__name__ != "_tuplegetter":
                             found[f"{prefix}{name}.{key}"] = attribute

@@ -3,6 +3,7 @@
 
 import json
 import pickle
+from contextlib import nullcontext
 
 import fp8lab
 import numpy as np
@@ -91,9 +92,50 @@ def test_what_is_found_runs_in_a_product_in_a_layer_and_in_training():
     assert np.isfinite(np.array(document.tables["losses"]["found"], float)).all()
 
 
+def test_the_command_expects_a_recipe_by_its_name_a_record_or_a_model(tmp_path):
+    scales = [np.float32([[0.37, 3.1]] * len(x)) for x in (A, B[:1])]
+    out = fp8lab.gemm(A, B, "deepgemm_1d1d_hopper", scale_a=scales[0], scale_b=scales[1])
+    given = {"a": A, "b": B, "product": out, "scale_a": scales[0], "scale_b": scales[1]}
+    for name, array in given.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    paths = {name: tmp_path / f"{name}.npy" for name in given}
+    recipe = NAMED["deepgemm_1d1d_hopper"]
+    for expected, name in (
+        (recipe.name, recipe.name),
+        (recipe, recipe.name),
+        (recipe.recipe, str(recipe.recipe)),
+        (fp8lab.model_with(HOPPER), HOPPER),
+    ):
+        found = fp8lab.experiments.doctor_gemm(**paths, expected=expected)
+        assert "Correct: all 480 elements" in str(found) and found.arguments["expected"] == name, found
+    for expected in ("deepgemm_1d2d_hopper", fp8lab.GemmRecipe(HOPPER, scale_order="b_first")):
+        with pytest.raises(ValueError, match="output is bfloat16") if isinstance(expected, str) else nullcontext():
+            assert "Not hopper_wgmma_fp8" in str(fp8lab.experiments.doctor_gemm(**paths, expected=expected))
+    with pytest.raises(TypeError, match="expected must be a GemmRecipe"):
+        fp8lab.experiments.doctor_gemm(**paths, expected=3)
+
+
 def test_what_is_no_recipe_is_refused_by_name():
     for make, error, message in (
         (lambda: fp8lab.GemmRecipe(HOPPER, activation="gelu"), ValueError, "activation gelu is not computed yet"),
+        (lambda: fp8lab.GemmRecipe(HOPPER, activation="dgelu"), ValueError, "activation dgelu is not computed yet"),
+        (lambda: fp8lab.GemmRecipe(HOPPER, activation="silu"), ValueError, "'silu'; known: none, relu, gelu, dgelu"),
+        (lambda: fp8lab.GemmRecipe(HOPPER, bias_gradient="of_a"), ValueError, "bias_gradient of_a is not computed yet"),
+        (
+            lambda: fp8lab.GemmRecipe.from_json('{"model": "exact", "bias_gradient": "of_b"}'),
+            ValueError,
+            "bias_gradient of_b is not computed yet",
+        ),
+        (
+            lambda: fp8lab.gemm(A, B, fp8lab.GemmRecipe(HOPPER, activation="relu"), activation_input=np.ones((24, 20))),
+            TypeError,
+            "activation_input",
+        ),
+        (
+            lambda: fp8lab.gemm(A, B, HOPPER, activation_input=np.ones((24, 20), np.float32)),
+            ValueError,
+            "activation_input goes with the activation dgelu, not with none",
+        ),
         (lambda: fp8lab.GemmRecipe(HOPPER, order="up"), ValueError, "unknown order 'up'; known: ascending"),
         (lambda: fp8lab.GemmRecipe(HOPPER, promote_k=48), ValueError, "promote_k must be a multiple of 32"),
         (lambda: fp8lab.GemmRecipe(HOPPER, fused=1), TypeError, "fused"),
@@ -101,7 +143,11 @@ def test_what_is_no_recipe_is_refused_by_name():
         (lambda: fp8lab.GemmRecipe.from_json('{"deep": 1}'), ValueError, "has the fields model"),
         (lambda: fp8lab.gemm(A, B), TypeError, "a recipe or a model must be given"),
         (lambda: fp8lab.gemm(A, B, 3), TypeError, "recipe must be a GemmRecipe"),
-        (lambda: fp8lab.gemm(A, B, "deepgemm"), ValueError, "unknown model 'deepgemm'"),
+        (
+            lambda: fp8lab.gemm(A, B, "deepgemm"),
+            ValueError,
+            "unknown GEMM recipe or model 'deepgemm'.*deepgemm_1d2d_hopper",
+        ),
         (lambda: fp8lab.LinearGemm(), TypeError, "a recipe or a model must be given"),
     ):
         with pytest.raises(error, match=message):

@@ -55,7 +55,7 @@ def test_hostile_arguments_give_one_line_that_names_them():
             3,
             "expected must be a GemmRecipe, the name of one or of a model, an MmaModel, or arguments of gemm, not int",
         ),
-        ("diagnose_gemm", "expected", "", "expected: unknown model ''; known: exact"),
+        ("diagnose_gemm", "expected", "", "expected: unknown GEMM recipe or model ''; known: exact"),
         (
             "diagnose_gemm",
             "places",

@@ -400,3 +400,9 @@ BAD_CALLS = [
 def test_bad_arguments_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_a_model_tells_which_nan_it_gives():
+    words = {(model.maker, model.nan) for model in fp8lab.models() if model.accumulator == "float64"}
+    assert words == {("AMD", "all_ones"), ("NVIDIA", "propagated")}
+    assert {model.nan for model in fp8lab.models() if model.accumulator != "float64"} == {"all_ones"}

@@ -336,3 +336,11 @@ def test_merging_a_value_with_itself_doubles_it():
     two = totals()
     two.merge(two)
     assert two.count == 4 and two.not_finite == 2
+
+
+@pytest.mark.parametrize("value", [one for one in FIXED if hasattr(one, "to_json")], ids=ident)
+def test_a_recipe_comes_back_from_its_json(value):
+    same = type(value).from_json(value.to_json())
+    assert same == value and shown(same) == shown(value)
+    with pytest.raises(ValueError, match=f"a {type(value).__name__} has the fields .*, not no_such"):
+        type(value).from_json('{"no_such": 1}')

@@ -34,7 +34,7 @@ float sum_of(std::vector<float>& parts, PartialOrder order, StepType type) {
   return sum;
 }
 
-/// What an accumulation starts from where it starts from c.
+/// The value that an accumulation starts from where the recipe starts it from c.
 float start_of(const GemmRecipe& recipe, float c) {
   const float x = rounded_to(recipe.addend_type, c);
   return recipe.beta == 1 ? x : recipe.beta * x;

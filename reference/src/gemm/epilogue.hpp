@@ -13,7 +13,7 @@
 
 namespace fp8lab {
 
-/// What the arithmetic of a GEMM's elements knows beside its recipe.
+/// The facts that the arithmetic of a GEMM's elements depends on beside its recipe.
 struct GemmGiven {
   std::size_t tile_depth = 0;  ///< of tile scales that multiply at promotions; 0: none
   bool c = false, bias = false;

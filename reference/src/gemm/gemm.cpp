@@ -16,6 +16,7 @@
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/reference/gemm/gemm_recipe_names.hpp"
 #include "gemm/dequantized.hpp"
 #include "gemm/element_gemm.hpp"
 #include "gemm/exact_gemm.hpp"
@@ -40,6 +41,10 @@ void check_shapes(const Operand& a, const Operand& b, std::size_t out, const Gem
   if (!call.bias.empty() && call.bias.size() != b.rows) {
     throw std::invalid_argument("bias must have " + text(b.rows) + " elements, one a row of b, not " +
                                 text(call.bias.size()));
+  }
+  if (!call.activation_input.empty() && call.activation_input.size() != a.rows * b.rows) {
+    throw std::invalid_argument("activation_input must have " + elements + ", not " +
+                                text(call.activation_input.size()));
   }
   if (!std::isfinite(call.scale_out)) {
     throw std::invalid_argument("scale_out must be finite, not " + std::to_string(call.scale_out));
@@ -120,6 +125,10 @@ void check_unread(const GemmRecipe& recipe, const Operand& a, const Operand& b, 
   if (recipe.c_enters != CEntry::epilogue && call.c.empty() && a.rows * b.rows != 0) {
     throw std::invalid_argument("c_enters goes with c, which is left out");
   }
+  if (recipe.activation != Activation::dgelu && !call.activation_input.empty()) {
+    throw std::invalid_argument("activation_input goes with the activation dgelu, not with " +
+                                std::string(name_of(recipe.activation)));
+  }
 }
 
 /// Requires that `out` has elements of the recipe's output.
@@ -199,6 +208,7 @@ void check_fp64(const GemmRecipe& recipe, const Operand& a, const Operand& b, st
   refuse(call.scale_out != 1, "scale_out");
   refuse(!call.c.empty() || recipe.c_enters != CEntry::epilogue, "c");
   refuse(!call.bias.empty(), "bias");
+  refuse(!call.activation_input.empty(), "activation_input");
   for_fields(recipe, [&](std::string_view field, const auto& value) {
     constexpr std::array of_ranges{"model", "zero_rule", "ranges", "range_k", "split_k", "split_order", "order"};
     const bool applies = std::ranges::find(of_ranges, field) != of_ranges.end();
@@ -215,7 +225,7 @@ void check_fp64(const GemmRecipe& recipe, const Operand& a, const Operand& b, st
   check_split(recipe, a.depth, 0);
 }
 
-/// What the recipe's arithmetic knows beside it.
+/// The facts that the arithmetic of the recipe depends on beside it.
 GemmGiven given_of(const GemmRecipe& recipe, const Operand& a, const Operand& b, const GemmCall& call) {
   const bool tiles = promotes_tiles(recipe.model, a) || promotes_tiles(recipe.model, b);
   return {.tile_depth = tiles ? promotion_depth(recipe.model, a, b, 0) : 0,

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "fp8lab/formats/named.hpp"
+#include "fp8lab/formats/text.hpp"
+#include "fp8lab/reference/tensor_core/models.hpp"
 
 namespace fp8lab {
 namespace {
@@ -67,5 +69,22 @@ std::span<const NamedGemmRecipe> gemm_recipes() {
 }
 
 const NamedGemmRecipe& find_gemm_recipe(std::string_view name) { return find_named(gemm_recipes(), "recipe", name); }
+
+GemmRecipe find_gemm(std::string_view name) {
+  std::vector<std::string_view> known;
+  for (const NamedGemmRecipe& one : gemm_recipes()) {
+    if (one.name == name) return one.recipe;
+    known.push_back(one.name);
+  }
+  for (const MmaModel* model : {&cuda_cores, &cuda_cores_fma}) {
+    if (model->name == name) return {.model = *model};
+    known.push_back(model->name);
+  }
+  for (const MmaModel& model : models) {
+    if (model.name == name) return {.model = model};
+    known.push_back(model.name);
+  }
+  refuse_name("GEMM recipe or model", name, known);
+}
 
 }  // namespace fp8lab

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the calls on an Fp8State share.
+// The change of an Fp8State that a call prepares and then commits, which all calls share.
 #pragma once
 
 #include <deque>
@@ -12,7 +12,7 @@
 
 namespace fp8lab {
 
-/// What a call changes. Nothing of the state changes before commit(), so that a call that throws leaves it as it was.
+/// Collects the changes of a call. The state changes in commit() alone, so that a call that throws leaves it as it was.
 class StateChange {
  public:
   /// Throws std::logic_error while an update waits for the other ranks.

@@ -2,6 +2,7 @@
 #include "fp8lab/reference/linear/fp8_layer.hpp"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <stdexcept>
 #include <utility>
@@ -372,6 +373,13 @@ void update_written(StateChange& change, std::size_t index) {
 }
 
 }  // namespace
+
+std::span<const Named<Recompute>> named_values(Recompute /*any*/) {
+  static constexpr std::array all{Named{"none", Recompute::none}, Named{"first", Recompute::first},
+                                  Named{"second", Recompute::second}};
+  static_assert(is_in_order(all));
+  return all;
+}
 
 const LinearRecipe& recipe_of_forward(const Fp8State& state, std::size_t layer, Recompute recompute) {
   if (layer >= state.layers.size()) refuse("layer must be from 0 to ", state.layers.size() - 1, ", not ", layer);

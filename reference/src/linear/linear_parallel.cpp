@@ -37,7 +37,7 @@ Part part_of(std::size_t rows, std::size_t columns, Split split, std::size_t ran
   return {0, rows, 0, columns};
 }
 
-/// What ranks share of a tensor; y has the shape of dy, dx that of x, dw that of w.
+/// The dimension in which ranks share a tensor; y has the shape of dy, dx that of x, dw that of w.
 Split split_of(LinearTensor tensor, ParallelMode mode) {
   const bool column = mode == ParallelMode::column;
   switch (tensor) {
@@ -237,7 +237,7 @@ class ParallelPass {
     return {std::span<const std::uint32_t>(memory), all.count, all.sharing};
   }
 
-  /// What one rank's GEMM writes.
+  /// Computes the output of one rank's GEMM.
   [[nodiscard]] Buffer<Out> result_of(std::size_t rank, const MatrixView& left, const MatrixView& right) const {
     const auto part = [&](const MatrixView& whole, LinearTensor tensor) {
       return OwnMatrix(whole, part_of(whole.rows(), whole.columns(), split_of(tensor, parallel_.mode), rank, ranks()));

@@ -13,9 +13,14 @@
 namespace fp8lab {
 namespace {
 
+constexpr std::array linear_passes{Named{"fprop", LinearPass::fprop}, Named{"dgrad", LinearPass::dgrad},
+                                   Named{"wgrad", LinearPass::wgrad}};
+constexpr std::array linear_tensors{Named{"x", LinearTensor::x}, Named{"w", LinearTensor::w},
+                                    Named{"dy", LinearTensor::dy}};
 constexpr std::array linear_systems{Named{"none", LinearSystem::none},
                                     Named{"transformer_engine", LinearSystem::transformer_engine},
                                     Named{"deepseek", LinearSystem::deepseek}};
+static_assert(is_in_order(linear_passes) && is_in_order(linear_tensors) && is_in_order(linear_systems));
 
 bool is_high_precision(const Format& format) { return format == binary32 || format == binary16 || format == bfloat16; }
 
@@ -130,24 +135,8 @@ std::string describe(const LinearRecipe& recipe) {
   return text;
 }
 
-LinearSystem find_linear_system(std::string_view name) { return find_named(linear_systems, "system", name).value; }
-std::string_view name_of(LinearSystem system) { return entry_of(linear_systems, system).name; }
-
-std::string_view name_of(LinearPass pass) {
-  switch (pass) {
-    case LinearPass::fprop: break;
-    case LinearPass::dgrad: return "dgrad";
-    case LinearPass::wgrad: return "wgrad";
-  }
-  return "fprop";
-}
-std::string_view name_of(LinearTensor tensor) {
-  switch (tensor) {
-    case LinearTensor::x: break;
-    case LinearTensor::w: return "w";
-    case LinearTensor::dy: return "dy";
-  }
-  return "x";
-}
+std::span<const Named<LinearPass>> named_values(LinearPass /*any*/) { return linear_passes; }
+std::span<const Named<LinearTensor>> named_values(LinearTensor /*any*/) { return linear_tensors; }
+std::span<const Named<LinearSystem>> named_values(LinearSystem /*any*/) { return linear_systems; }
 
 }  // namespace fp8lab

@@ -19,6 +19,9 @@ namespace {
 
 constexpr std::array shape_checks{Named{"split", ShapeCheck::split}, Named{"module", ShapeCheck::module},
                                   Named{"quantizer", ShapeCheck::quantizer}, Named{"gemm", ShapeCheck::gemm}};
+constexpr std::array linear_dimensions{Named{"tokens", LinearDimension::tokens}, Named{"in", LinearDimension::in},
+                                       Named{"out", LinearDimension::out}};
+static_assert(is_in_order(shape_checks) && is_in_order(linear_dimensions));
 
 constexpr std::string_view te_split =
     "NVIDIA/TransformerEngine after 2.18 (d0067d0), transformer_engine/pytorch/utils.py (divide), "
@@ -157,7 +160,8 @@ class RuleList {
     add(factor.tensor, dimensions.columns, block, ShapeCheck::quantizer, te_quantizer);
   }
 
-  /// What cuBLAS, or Transformer Engine for it, wants. b is cuBLAS's A: its outer dimension is a row of the result.
+  /// Adds the rules of cuBLAS, or of Transformer Engine for it. b is cuBLAS's A: its outer dimension is a row of the
+  /// result.
   void add_gemm(const LinearGemm& gemm, const GemmFactor& a, const GemmFactor& b) {
     const auto add_row = [&](const GemmFactor& factor, LinearDimension dimension, std::size_t multiple,
                              std::string_view source) {
@@ -232,15 +236,8 @@ std::string_view words_of(LinearSystem system, ShapeCheck check) {
 
 }  // namespace
 
-std::string_view name_of(ShapeCheck check) { return entry_of(shape_checks, check).name; }
-std::string_view name_of(LinearDimension dimension) {
-  switch (dimension) {
-    case LinearDimension::tokens: break;
-    case LinearDimension::in: return "in";
-    case LinearDimension::out: return "out";
-  }
-  return "tokens";
-}
+std::span<const Named<ShapeCheck>> named_values(ShapeCheck /*any*/) { return shape_checks; }
+std::span<const Named<LinearDimension>> named_values(LinearDimension /*any*/) { return linear_dimensions; }
 
 std::vector<ShapeFit> shape_fits(const LinearRecipe& recipe, const LinearShape& shape, const TensorParallel& parallel) {
   const DefaultEnvironment environment;

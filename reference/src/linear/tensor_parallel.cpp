@@ -15,16 +15,12 @@ constexpr std::array parallel_modes{Named{"none", ParallelMode::none}, Named{"co
                                     Named{"row", ParallelMode::row}};
 constexpr std::array reduction_orders{Named{"sequential", ReductionOrder::sequential},
                                       Named{"ring", ReductionOrder::ring}, Named{"pairwise", ReductionOrder::pairwise}};
+static_assert(is_in_order(parallel_modes) && is_in_order(reduction_orders));
 
 }  // namespace
 
-ParallelMode find_parallel_mode(std::string_view name) {
-  return find_named(parallel_modes, "parallel mode", name).value;
-}
-std::string_view name_of(ParallelMode mode) { return entry_of(parallel_modes, mode).name; }
-
-ReductionOrder find_reduction_order(std::string_view name) { return find_named(reduction_orders, "order", name).value; }
-std::string_view name_of(ReductionOrder order) { return entry_of(reduction_orders, order).name; }
+std::span<const Named<ParallelMode>> named_values(ParallelMode /*any*/) { return parallel_modes; }
+std::span<const Named<ReductionOrder>> named_values(ReductionOrder /*any*/) { return reduction_orders; }
 
 void check_tensor_parallel(const TensorParallel& parallel) {
   if (parallel.ranks < 1 || parallel.ranks > most_ranks) {

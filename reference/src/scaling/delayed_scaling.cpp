@@ -176,10 +176,6 @@ const DelayedVersion& find_delayed_version(std::string_view name) {
 }
 std::span<const Named<Fp8Format>> named_values(Fp8Format /*any*/) { return fp8_formats; }
 std::span<const Named<AmaxComputeAlgo>> named_values(AmaxComputeAlgo /*any*/) { return amax_compute_algos; }
-Fp8Format find_fp8_format(std::string_view name) { return find_value<Fp8Format>("fp8_format", name); }
-AmaxComputeAlgo find_amax_compute_algo(std::string_view name) {
-  return find_value<AmaxComputeAlgo>("amax_compute_algo", name);
-}
 
 void check(const Delayed& recipe) {
   const DefaultEnvironment environment;

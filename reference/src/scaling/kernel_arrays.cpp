@@ -161,10 +161,12 @@ float given_scale(const char* called, const std::optional<float>& scale) {
 
 }  // namespace
 
-StoredScales find_stored_scales(std::string_view name) {
-  constexpr std::array layouts{Named{"compact", StoredScales::compact}, Named{"padded", StoredScales::padded},
-                               Named{"swizzled", StoredScales::swizzled}};
-  return find_named(layouts, "scale_layout", name).value;
+std::span<const Named<StoredScales>> named_values(StoredScales /*any*/) {
+  static constexpr std::array stored_scales{Named{"compact", StoredScales::compact},
+                                            Named{"padded", StoredScales::padded},
+                                            Named{"swizzled", StoredScales::swizzled}};
+  static_assert(is_in_order(stored_scales));
+  return stored_scales;
 }
 
 Quantized quantized_from(const KernelArrays& arrays, const Recipe& recipe) {

@@ -440,13 +440,11 @@ std::array<Request, 2> both(Quantized& rowwise, Quantized& columnwise) {
 }
 }  // namespace
 
-Direction find_direction(std::string_view name) {
-  struct Named {
-    std::string_view name;
-    Direction value;
-  };
-  constexpr std::array directions{Named{"rowwise", Direction::rowwise}, Named{"columnwise", Direction::columnwise}};
-  return find_named(directions, "direction", name).value;
+std::span<const Named<Direction>> named_values(Direction /*any*/) {
+  static constexpr std::array directions{Named{"rowwise", Direction::rowwise},
+                                         Named{"columnwise", Direction::columnwise}};
+  static_assert(is_in_order(directions));
+  return directions;
 }
 
 void quantize(const MatrixView& x, const Recipe& recipe, Direction direction, Quantized& out,

@@ -20,6 +20,8 @@ constexpr std::array block_rules{Named{"te", BlockRule::te},
                                  Named{"deepgemm_cpu", BlockRule::deepgemm_cpu},
                                  Named{"deepgemm_cuda", BlockRule::deepgemm_cuda},
                                  Named{"torchao", BlockRule::torchao}};
+static_assert(is_in_order(axes) && is_in_order(just_in_time_rules) && is_in_order(mx_rules) &&
+              is_in_order(block_rules));
 
 CastPolicy clamped() { return find_profile("clamp_then_cast").policy; }
 
@@ -168,13 +170,9 @@ NvFp4::operator Recipe() const {
           .scale_for_each_row = with_2d_quantization};
 }
 
-Axis find_axis(std::string_view name) { return find_named(axes, "axis", name).value; }
-JustInTimeRule find_just_in_time_rule(std::string_view name) {
-  return find_named(just_in_time_rules, "rule", name).value;
-}
-MxRule find_mx_rule(std::string_view name) { return find_named(mx_rules, "rule", name).value; }
-BlockRule find_block_rule(std::string_view name) { return find_named(block_rules, "rule", name).value; }
-std::string_view name_of(MxRule rule) { return mx_rules[static_cast<std::size_t>(rule)].name; }
-std::string_view name_of(BlockRule rule) { return block_rules[static_cast<std::size_t>(rule)].name; }
+std::span<const Named<Axis>> named_values(Axis /*any*/) { return axes; }
+std::span<const Named<JustInTimeRule>> named_values(JustInTimeRule /*any*/) { return just_in_time_rules; }
+std::span<const Named<MxRule>> named_values(MxRule /*any*/) { return mx_rules; }
+std::span<const Named<BlockRule>> named_values(BlockRule /*any*/) { return block_rules; }
 
 }  // namespace fp8lab

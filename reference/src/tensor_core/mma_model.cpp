@@ -26,8 +26,10 @@ constexpr std::array evidence_names{Named{"measured", Evidence::measured}, Named
                                     Named{"assumed", Evidence::assumed}};
 constexpr std::array step_order_names{Named{"ascending", StepOrder::ascending}, Named{"pairs", StepOrder::pairs}};
 constexpr std::array lowering_names{Named{"native", Lowering::native}, Named{"fp16_add", Lowering::fp16_add}};
-static_assert(is_in_order(arithmetic_names) && is_in_order(zero_rule_names) && is_in_order(underflow_sign_names) &&
-              is_in_order(evidence_names) && is_in_order(step_order_names) && is_in_order(lowering_names));
+constexpr std::array nan_word_names{Named{"all_ones", NanWord::all_ones}, Named{"propagated", NanWord::propagated}};
+static_assert(is_in_order(nan_word_names) && is_in_order(arithmetic_names) && is_in_order(zero_rule_names) &&
+              is_in_order(underflow_sign_names) && is_in_order(evidence_names) && is_in_order(step_order_names) &&
+              is_in_order(lowering_names));
 
 /// "; K 32 in 2 steps of 16".
 std::string of_steps(const MmaModel& model) {
@@ -43,8 +45,7 @@ std::span<const Named<UnderflowSign>> named_values(UnderflowSign /*any*/) { retu
 std::span<const Named<Evidence>> named_values(Evidence /*any*/) { return evidence_names; }
 std::span<const Named<StepOrder>> named_values(StepOrder /*any*/) { return step_order_names; }
 std::span<const Named<Lowering>> named_values(Lowering /*any*/) { return lowering_names; }
-
-ZeroRule find_zero_rule(std::string_view name) { return find_value<ZeroRule>("zero_rule", name); }
+std::span<const Named<NanWord>> named_values(NanWord /*any*/) { return nan_word_names; }
 
 std::string evidence_of(const MmaModel& model) {
   return std::string(name_of(model.evidence)) +

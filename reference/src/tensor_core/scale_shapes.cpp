@@ -21,6 +21,11 @@ FloatScaleShapes float_scale_shapes(const Operand& operand) {
   return shapes;
 }
 
+ScaleShape block_scale_shape(const Operand& operand, std::size_t block) {
+  const std::size_t along = operand.depth / block;
+  return operand.transposed ? ScaleShape{along, operand.rows} : ScaleShape{operand.rows, along};
+}
+
 bool set_float_scales(Operand& operand, std::span<const float> scales, std::span<const std::uint64_t> shape) {
   const FloatScaleShapes shapes = float_scale_shapes(operand);
   const auto has = [&](const ScaleShape& wanted) {

@@ -114,6 +114,22 @@ def test_what_is_expected_decides(files):
     )
 
 
+def test_the_name_of_a_recipe_may_be_expected_and_its_fields_be_changed(files):
+    operands = f"doctor-gemm {files}/a.npy {files}/b.npy {files}/out.npy"
+    says(f"{operands} --expected te_hopper_wgrad", "Not hopper_wgmma_fp8, promoted every 128: all 120 elements", 1)
+    says(f"{operands} --expected te_hopper_wgrad --expected-promote-k 0", "Not hopper_wgmma_fp8: all 120 elements", 1)
+    says(f"{operands} --expected deepgemm_1d1d_hopper --out {files}/named", "Not hopper_wgmma_fp8", 1)
+    assert json.loads((files / "named" / "doctor_gemm.json").read_text())["arguments"]["expected"] == (
+        "deepgemm_1d1d_hopper"
+    )
+    refuses(f"{operands} --expected te_hopper_fprop", "expected: output is bfloat16, and that of the GEMM float32")
+    refuses(
+        f"{operands} --expected te_hoper_wgrad",
+        "--expected: unknown GEMM recipe or model 'te_hoper_wgrad'; known: te_hopper_wgrad, .*; did you mean te_hopper_wgrad.*",
+    )
+    refuses(f"{operands} --expected exact --expected-promote-k -1", "expected: promote_k must be 0.*, not -1")
+
+
 def test_layouts_places_and_files_without_a_header(files):
     says(
         f"doctor-gemm {files}/a.npy {files}/b_turned.npy {files}/out.npy --layout nn",

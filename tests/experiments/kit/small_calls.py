@@ -41,4 +41,20 @@ def small_call(name: str) -> dict[str, object]:
     }
 
 
+def small_command(name: str) -> tuple[str, dict[str, list[str]]]:
+    """The command of the small call of an experiment, and its options with their words."""
+    facts = REGISTERED[name]
+    arguments = {argument["name"]: argument for argument in facts["arguments"]}
+    options = {}
+    for key, value in small_call(name).items():
+        argument = arguments[key]
+        words = [str(one) for one in value] if isinstance(value, (list, tuple)) else [str(value)]
+        if argument["kind"] == "flag":
+            words = []
+        elif not argument["is_of_words"]:
+            words = [",".join(words)]
+        options[argument["option"]] = words
+    return facts["command"], options
+
+
 PUBLIC = [name for name, facts in REGISTERED.items() if facts["is_public"]]

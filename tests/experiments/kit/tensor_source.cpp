@@ -333,7 +333,7 @@ TEST_CASE("tensors: sizes and types that make no sense are refused by name") {
         "x must have from 1 to 2^40 elements, not 0 (shape (0, 3))");
   CHECK(refusal(HeldTensors{{MatrixView(std::span<const float>(), 0, 3)}}, {.takes_empty = true}).empty());
   CHECK(refusal_of([] {
-          (void)find_out_dtype("float16");
+          (void)find_value<OutDtype>("out_dtype", "float16");
         }).starts_with("unknown out_dtype 'float16'; known: float32, source"));
 }
 

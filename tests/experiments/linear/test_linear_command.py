@@ -94,7 +94,7 @@ def test_a_safetensors_file_has_all_tensors(tmp_path):
 REFUSED = {
     "--recipes te_mxfp9": "unknown linear recipe 'te_mxfp9'; known: exact, .*",
     "--recipes exact,exact": "--recipes must have each entry once, and has 'exact' twice",
-    "--passes forward": "unknown pass 'forward'; known: fprop, dgrad, wgrad",
+    "--passes forward": "unknown entry of passes 'forward'; known: fprop, dgrad, wgrad",
     "--tokens 0": r"tokens must be from 1 to 2\^26, not 0",
     "--in-features 100000000": "in_features must be from 1 to .*",
     "--recipes te_mxfp8_blackwell --in-features 40": r"te_mxfp8_blackwell: x: in \(columns\) must be a multiple of 16, not 40.*",

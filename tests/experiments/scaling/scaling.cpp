@@ -347,7 +347,7 @@ TEST_CASE("scaling: arguments that make no sense are refused by name") {
         }).starts_with("delayed scaling is measured with the amax_compute_algo max or most_recent"));
   CHECK(with([](ScalingArguments& a) { a.source = HeldTensors{}; }) == "a stream needs at least one tensor");
   CHECK(with([](ScalingArguments& a) { a.source = StoredTensors{}; }) == "a stream needs at least one file");
-  CHECK(message_of([] { (void)find_stream_kind("up"); }) ==
+  CHECK(message_of([] { (void)find_value<StreamKind>("stream", "up"); }) ==
         "unknown stream 'up'; known: stationary, drift, outliers, jump");
 }
 

@@ -175,7 +175,8 @@ TEST_CASE("what FP64 models do not take is named") {
         std::tuple{"scale_order", GemmRecipe{.scale_order = ScaleOrder::scales_first}, GemmCall{}},
         std::tuple{"partial_type", GemmRecipe{.partial_type = StepType::to_bfloat16}, GemmCall{}},
         std::tuple{"c", GemmRecipe{}, GemmCall{.c = std::span(floats).first(16)}},
-        std::tuple{"bias", GemmRecipe{}, GemmCall{.bias = std::span(floats).first(4)}}}) {
+        std::tuple{"bias", GemmRecipe{}, GemmCall{.bias = std::span(floats).first(4)}},
+        std::tuple{"activation_input", GemmRecipe{}, GemmCall{.activation_input = std::span(floats).first(16)}}}) {
     CHECK_THROWS_WITH(run(four, recipe, call),
                       std::string(what) + " does not apply to cdna3_fp64, which has no epilogue and no scales");
   }

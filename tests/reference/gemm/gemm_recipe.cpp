@@ -119,6 +119,7 @@ TEST_CASE("a GEMM recipe that makes no sense, or is not computed yet, is refused
   };
   refused({.activation = Activation::gelu}, "activation gelu is not computed yet");
   refused({.activation = Activation::dgelu}, "activation dgelu is not computed yet");
+  refused({.bias_gradient = BiasGradient::of_a}, "bias_gradient of_a is not computed yet");
   refused({.bias_gradient = BiasGradient::of_b}, "bias_gradient of_b is not computed yet");
   refused({.ranges = 2, .range_k = 64}, "one of ranges, range_k and split_k");
   refused({.order = PartialOrder::pairwise}, "order must not be pairwise where K is not split");
@@ -128,6 +129,26 @@ TEST_CASE("a GEMM recipe that makes no sense, or is not computed yet, is refused
   refused({.beta = NAN}, "beta must be finite");
   refused({.cast = CastPolicy{}}, "cast must be left out");
   refused({.output = binary64}, "output must not be float64: exact has no float64 accumulator");
+}
+
+TEST_CASE("the input of a gelu goes with its gradient alone, which is not computed yet") {
+  const Parts of;
+  const Matrix input(of.p.rows * of.p.columns, 1.0F);
+  CHECK_THROWS_WITH(of.run({.activation = Activation::relu}, {.activation_input = input}),
+                    "activation_input goes with the activation dgelu, not with relu");
+  CHECK_THROWS_WITH(of.run({.activation = Activation::dgelu}, {.activation_input = std::span(input).first(3)}),
+                    "activation_input must have 3 * 5 elements, not 3");
+  CHECK_THROWS_WITH(of.run({.activation = Activation::dgelu}, {.activation_input = input}),
+                    ContainsSubstring("activation dgelu is not computed yet"));
+}
+
+TEST_CASE("a GEMM is found by the name of a recipe, or of a model") {
+  for (const NamedGemmRecipe& one : gemm_recipes()) CHECK(find_gemm(one.name) == one.recipe);
+  CHECK(find_gemm("hopper_wgmma_fp8") == GemmRecipe{.model = hopper_wgmma_fp8});
+  CHECK(find_gemm("cuda_cores_fma") == GemmRecipe{.model = cuda_cores_fma});
+  CHECK_THROWS_WITH(find_gemm("deepgemm_1d2d_hoper"), ContainsSubstring("unknown GEMM recipe or model") &&
+                                                          ContainsSubstring("known: deepgemm_1d2d_hopper, ") &&
+                                                          ContainsSubstring("did you mean deepgemm_1d2d_hopper?"));
 }
 
 TEST_CASE("partial sums of K are added as the recipe says") {

@@ -163,7 +163,8 @@ TEST_CASE("a split layer refuses what ranks cannot share, and leaves the result 
   Quantized codes;
   CHECK_THROWS_WITH(linear(fp8, layer.x.view(), layer.w.view(), codes, {.parallel = {row, 2}}),
                     ContainsSubstring("fprop: parallel is for an output in high precision"));
-  CHECK_THROWS_WITH(find_reduction_order("tree"), ContainsSubstring("known: sequential, ring, pairwise"));
+  CHECK_THROWS_WITH(find_value<ReductionOrder>("order", "tree"),
+                    ContainsSubstring("known: sequential, ring, pairwise"));
 }
 
 }  // namespace fp8lab::tests::split_layer

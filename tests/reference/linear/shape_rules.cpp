@@ -246,7 +246,7 @@ TEST_CASE("sizes and ranks out of range are refused") {
   CHECK_THROWS_WITH(split({ParallelMode::row, 0}), "ranks must be from 1 to 65536, not 0");
   CHECK_THROWS_WITH(split({ParallelMode::none, 2}), "ranks must be 1 where the parallel mode is none, not 2");
   CHECK_THROWS_WITH(split({ParallelMode::none, 1, true}), "sequence_parallel is for the parallel modes column and row");
-  CHECK_THROWS_WITH(find_parallel_mode("rows"), ContainsSubstring("known: none, column, row"));
+  CHECK_THROWS_WITH(find_value<ParallelMode>("parallel mode", "rows"), ContainsSubstring("known: none, column, row"));
   CHECK(shape_fits(recipe, {most_size, most_size, most_size}, {ParallelMode::column, most_ranks, true})[0].fits());
 }
 

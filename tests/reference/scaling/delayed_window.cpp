@@ -309,7 +309,7 @@ TEST_CASE("a recipe has Transformer Engine's defaults, and is checked") {
   CHECK(fp8_max(defaults, Pass::forward) == 448);
   CHECK(fp8_max(defaults, Pass::backward) == 57344);
   Delayed e4m3_only;
-  e4m3_only.fp8_format = find_fp8_format("e4m3");
+  e4m3_only.fp8_format = find_value<Fp8Format>("fp8_format", "e4m3");
   CHECK(fp8_max(e4m3_only, Pass::backward) == 448);
   const AmaxHistory history = start_history(defaults);
   CHECK(history.amaxes == Floats(1024, 0));
@@ -334,8 +334,9 @@ TEST_CASE("a recipe has Transformer Engine's defaults, and is checked") {
   CHECK_THROWS_WITH(
       find_delayed_version("te_9"),
       ContainsSubstring("unknown version of delayed scaling 'te_9'; known: te_0_1, te_0_5, te_1_4, te_1_6"));
-  CHECK_THROWS_WITH(find_amax_compute_algo("mean"), ContainsSubstring("known: max, most_recent"));
-  CHECK_THROWS_WITH(find_fp8_format("e5m2"), ContainsSubstring("known: hybrid, e4m3"));
+  CHECK_THROWS_WITH(find_value<AmaxComputeAlgo>("amax_compute_algo", "mean"),
+                    ContainsSubstring("known: max, most_recent"));
+  CHECK_THROWS_WITH(find_value<Fp8Format>("fp8_format", "e5m2"), ContainsSubstring("known: hybrid, e4m3"));
   for (const DelayedVersion& version : delayed_versions) {
     CHECK(find_delayed_version(version.name).description == version.description);
     CHECK_FALSE(version.source.empty());

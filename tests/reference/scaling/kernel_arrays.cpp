@@ -83,7 +83,7 @@ TEST_CASE("scales of a kernel come in every layout, in both directions") {
       KernelArrays arrays = written_arrays(q);
       const std::vector<std::uint8_t> swizzled = swizzle_scales(rows, across, along);
       arrays.scale_codes = swizzled;
-      arrays.layout = find_stored_scales("swizzled");
+      arrays.layout = find_value<StoredScales>("scale_layout", "swizzled");
       CHECK(same_tensor(quantized_from(arrays, recipe), q));
       std::vector<std::uint8_t> padded = pad_scales(rows, across, along);
       if (turned) {
@@ -93,7 +93,7 @@ TEST_CASE("scales of a kernel come in every layout, in both directions") {
         for (std::size_t i = 0; i < lines.size(); ++i) padded[i % width * high + i / width] = lines[i];
       }
       arrays.scale_codes = padded;
-      arrays.layout = find_stored_scales("padded");
+      arrays.layout = find_value<StoredScales>("scale_layout", "padded");
       CHECK(same_tensor(quantized_from(arrays, recipe), q));
     }
   }
@@ -279,7 +279,7 @@ TEST_CASE("arrays that are no tensor of the recipe are refused, by name and size
   refused(
       "te_mxfp8", [](KernelArrays& a, ScaleNumbers&, ScaleBytes&) { a.rows = 0; },
       "rows and columns must be 1 or more, not 0 x 384");
-  CHECK_THROWS_WITH(find_stored_scales("swirled"), ContainsSubstring("scale_layout"));
+  CHECK_THROWS_WITH(find_value<StoredScales>("scale_layout", "swirled"), ContainsSubstring("scale_layout"));
 }
 
 }  // namespace fp8lab::tests

@@ -252,7 +252,7 @@ TEST_CASE("mma: bad arguments are named") {
                     "c and out must be float32, the accumulator of ada_mma_fp8, not float16");
   CHECK_THROWS_WITH(find_model("h100"), ContainsSubstring("known: "));
   CHECK_THROWS_WITH(
-      find_zero_rule("x"),
+      find_value<ZeroRule>("zero_rule", "x"),
       ContainsSubstring("known: floor, skip_terms, skip_empty_groups, skip_zero_groups, count_zero_factors"));
 }
 

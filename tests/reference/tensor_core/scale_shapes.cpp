@@ -16,6 +16,7 @@ TEST_CASE("float32 scales of an operand mean what their shape says") {
   CHECK(shapes.fine == ScaleShape{130, 3});
   CHECK(shapes.coarse == ScaleShape{2, 3});
   CHECK(shapes.rows == ScaleShape{130, 1});
+  CHECK(block_scale_shape(operand, 20) == ScaleShape{130, 15});
 
   const std::vector<float> fine(390), coarse(6), rows(130);
   REQUIRE(set_float_scales(operand, coarse, std::vector<std::uint64_t>{2, 3}));
@@ -29,6 +30,7 @@ TEST_CASE("float32 scales of an operand mean what their shape says") {
 
   operand.transposed = true;
   CHECK(float_scale_shapes(operand).fine == ScaleShape{3, 130});
+  CHECK(block_scale_shape(operand, 20) == ScaleShape{15, 130});
   CHECK(set_float_scales(operand, coarse, std::vector<std::uint64_t>{3, 2}));
 }
 

@@ -11,7 +11,7 @@ namespace fp8lab {
 /// A scope in which long calls can be ended: while it lives, functions of this library that take long call `poll` on
 /// this thread about every 25 ms, and end with the exception that it throws; so do the threads that they have started.
 ///
-/// What an ended call has been writing may be written in part; a state that it was given is as it was. Without a scope
+/// A call that is ended may leave its output written in part; a state that it was given is as it was. Without a scope
 /// nothing is polled. Scopes nest, the innermost counts. No result depends on it.
 class Interruptible {
  public:

@@ -276,8 +276,7 @@ inline constexpr std::array named_roundings{
 /// In words: rounding, and what happens to overflow, infinity, NaN, sign and zero.
 [[nodiscard]] std::string describe(const CastPolicy& policy);
 
-/// The profile, or rounding, called `name`. Both throw std::invalid_argument that lists the known names.
+/// The profile called `name`. Throws std::invalid_argument that lists the known names.
 [[nodiscard]] const Profile& find_profile(std::string_view name);
-[[nodiscard]] Rounding find_rounding(std::string_view name);
 
 }  // namespace fp8lab

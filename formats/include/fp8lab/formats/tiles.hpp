@@ -8,13 +8,13 @@
 
 namespace fp8lab {
 
-/// What NaN elements do to the largest magnitude among which they are.
+/// How NaN elements count in the amax of their tile.
 enum class NanInAmax : std::uint8_t {
   dropped,  ///< nothing, as fmaxf
   counted,  ///< make it NaN, as torch.amax
 };
 
-/// What an element and its tile's factor become.
+/// How an element meets the factor of its tile.
 enum class TileOperation : std::uint8_t {
   multiply,                ///< fl(x * factor)
   divide,                  ///< fl(x / factor)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fp8lab makes of CUDA's errors: plain functions of what CUDA said, which need no device.
+// Turns errors of CUDA into exceptions, by plain functions of its codes and texts that need no device.
 #pragma once
 
 #include <cstddef>

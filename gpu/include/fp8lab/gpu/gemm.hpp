@@ -9,6 +9,7 @@
 #include <string_view>
 #include <variant>
 
+#include "fp8lab/formats/named.hpp"
 #include "fp8lab/formats/unpack.hpp"
 #include "fp8lab/gpu/block_scaled.hpp"
 #include "fp8lab/gpu/fragments.hpp"
@@ -35,10 +36,7 @@ enum class GemmKernel : std::uint8_t {
 };
 /// Lists all kernels, in the order of the enumeration.
 [[nodiscard]] std::span<const GemmKernel> gemm_kernels();
-/// The name of the kernel, as the enumerator is, and the kernel called `name`. The latter throws std::invalid_argument
-/// that lists the known names.
-[[nodiscard]] std::string_view name_of(GemmKernel kernel);
-[[nodiscard]] GemmKernel find_gemm_kernel(std::string_view name);
+[[nodiscard]] std::span<const Named<GemmKernel>> named_values(GemmKernel of_type);
 
 /// The kind of Blackwell's instructions that a kernel uses; nothing for kernels of other instructions.
 [[nodiscard]] std::optional<MmaKind> kind_of(GemmKernel kernel);
@@ -47,7 +45,7 @@ enum class GemmKernel : std::uint8_t {
 /// by the others. Throws std::invalid_argument where the chip has no such instruction.
 [[nodiscard]] const MmaModel& model_of(GemmKernel kernel, std::optional<HostChip> chip = {});
 
-/// What a GEMM reads and writes: out = scale_a * scale_b * (1 / (divisor_a * divisor_b)) * (a * b^T) + bias, from left
+/// The arrays of a GEMM: out = scale_a * scale_b * (1 / (divisor_a * divisor_b)) * (a * b^T) + bias, from left
 /// to right, every operation rounded to float32, then to the type of out, nearest even. Arrays lie where the kernel
 /// runs; those of a and b, and swizzled scales, begin at a multiple of 16 bytes, out at one of two elements.
 struct GemmArguments {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tcgen05 instructions are told of their operands: descriptors of shared memory, of the instruction, and tensor
+// Describes the operands of tcgen05 instructions: descriptors of shared memory and of the instruction, and tensor
 // memory. (PTX ISA 9.0, "Tensor Memory", "Shared memory descriptor", "Instruction descriptor", "Scale factor A/B
 // layout".)
 #pragma once

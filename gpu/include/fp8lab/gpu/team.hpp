@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels are written over: a team, which is one thread block on the device and a loop on the host.
+// The team that kernels are written over: one thread block on the device, a loop on the host.
 #pragma once
 
 #include <atomic>

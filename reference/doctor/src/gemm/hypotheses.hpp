@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a GEMM may have done.
+// Hypotheses on how a GEMM came to its output.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace fp8lab::doctor {
 
-/// What there is to be explained: which scales and addends, and what the output is.
+/// The facts that hypotheses must go with: sizes, which scales and addends there are, and the type of the output.
 struct GemmFacts : GemmGiven {
   std::size_t rows = 0, columns = 0, depth = 0;
   bool scales_a = false;  ///< float32 scales of a that are not 1

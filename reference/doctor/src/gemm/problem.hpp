@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a GEMM was given and gave, as a search for hypotheses needs it.
+// The inputs and the output of a GEMM, as the search for hypotheses needs them.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What hypotheses make of elements of a GEMM.
+// Computes elements of a GEMM by hypotheses, and counts those that agree with the output.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class GemmScorer {
   /// The problem must outlive it.
   explicit GemmScorer(const GemmProblem& problem) : problem_(problem) {}
 
-  /// What a candidate's partial sums depend on.
+  /// The facts of a candidate on which its partial sums depend.
   using Key = std::tuple<Turned, BlockReading, BlockReading, std::size_t, const MmaModel*, std::size_t, std::size_t,
                          std::size_t, std::size_t, ZeroRule, int, std::vector<std::size_t>>;
   [[nodiscard]] Key key_of(const GemmCandidate& one) const;

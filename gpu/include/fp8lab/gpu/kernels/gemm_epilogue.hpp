@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What GEMM kernels share: the order of their tiles, and how accumulators become results.
+// The order of tiles, and how accumulators become results, which all GEMM kernels share.
 #pragma once
 
 #include <bit>

@@ -41,9 +41,8 @@ struct Instruction {
 [[nodiscard]] const std::vector<Instruction>& instructions();
 [[nodiscard]] const std::vector<CastSweep>& cast_sweeps();
 
-/// The name of a draw, as the enumerator is. The second one throws std::invalid_argument that lists the known names.
-[[nodiscard]] std::string_view name_of(Draw draw);
-[[nodiscard]] Draw find_draw(std::string_view name);
+/// The draws with their names (see named.hpp).
+[[nodiscard]] std::span<const Named<Draw>> named_values(Draw of_type);
 
 /// The chip of a compute capability. Throws std::invalid_argument where fp8lab has no models of that chip.
 [[nodiscard]] HostChip chip_of(int capability);

@@ -187,7 +187,7 @@ class Comparer {
 [[nodiscard]] Comparison compare(const ElementType& type, std::span<const std::byte> a, std::span<const std::byte> b,
                                  const CompareOptions& options = {});
 
-/// What the differences have in common, a sentence each: where they lie, and of which kind all of them are. Empty where
+/// Says what the differences have in common, a sentence each: where they lie, and of which kind all are. Empty where
 /// the arrays are equal.
 [[nodiscard]] std::vector<std::string> findings(const Comparison& comparison);
 

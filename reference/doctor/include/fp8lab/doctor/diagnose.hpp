@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a foreign kernel did: the recipe and the departures from it that explain its codes and scales.
+// Finds what a foreign kernel did: the recipe and the departures from it that explain its codes and scales.
 #pragma once
 
 #include <algorithm>
@@ -27,15 +27,15 @@ struct DumpedScales {
   std::optional<float> of_tensor = {};    ///< the scale of the tensor over those of tiles, or its inverse
 };
 
-/// What a kernel has made of a tensor.
+/// The codes and scales that a kernel made of a tensor.
 struct Dump {
   std::span<const std::uint8_t> codes;  ///< a byte for each element, or half as many: two codes of 4 bits in each
   std::optional<Format> format = {};    ///< of codes; left out: any
   DumpedScales scales = {};
 };
 
-/// What a kernel does that no recipe says: a row of a table. Each is one change of the input, the amax, the scale, the
-/// product, the code, or of where codes and scales are stored.
+/// A row of the table of things that kernels do and no recipe says. Each is one change of the input, the amax, the
+/// scale, the product, the code, or of where codes and scales are stored.
 struct Departure;
 
 /// A departure, and what it needs to know.
@@ -50,7 +50,7 @@ struct Deviation {
   friend bool operator==(const Deviation&, const Deviation&) = default;
 };
 
-/// What a kernel may have done.
+/// A recipe or a profile, and the departures from it, that a kernel may have computed.
 struct Hypothesis {
   std::string base;                    ///< the named recipe or the profile that it is, or that it is nearest to
   std::vector<std::string> also = {};  ///< others whose record is the same
@@ -90,7 +90,7 @@ struct FactorInterval {
   double lowest, highest;
 };
 
-/// What diagnose() finds.
+/// The result of diagnose().
 struct Diagnosis {
   std::uint64_t elements = 0;  ///< codes
   std::uint64_t scales = 0;    ///< stored scales; 0: none were given
@@ -130,7 +130,8 @@ struct Diagnosis {
 
 /// How diagnose() goes about it.
 struct DiagnoseOptions {
-  /// What the kernel should do: the first candidate, and what departures are told from. Left out: any named recipe.
+  /// The recipe that the kernel should follow: the first candidate, from which departures are told. Left out: any named
+  /// recipe.
   std::optional<Recipe> expected = {};
   std::string expected_name = "the expected recipe";
   std::optional<Direction> direction = {};  ///< of the quantization; left out: rowwise, then columnwise

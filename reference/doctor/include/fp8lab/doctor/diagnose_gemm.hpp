@@ -21,8 +21,8 @@ namespace fp8lab::doctor {
 
 struct Departure;
 
-/// What a wrong GEMM does otherwise than it is meant: a row of the table of departures. A row about the scales of an
-/// operand is one of a, one of b and one of both.
+/// A row of the table of departures about GEMMs: something that a wrong one does otherwise than it is meant to. A row
+/// about the scales of an operand is one of a, one of b and one of both.
 struct GemmDeparture {
   std::string name, words;
   double cost;                      ///< how implausible it is: what explains equally much is ranked by it
@@ -54,7 +54,7 @@ struct GemmOutput {
   float scale_out = 1;                    ///< multiplies the result, which is then rounded
 };
 
-/// What a GEMM may have done, and how many elements that explains.
+/// A GEMM recipe and departures from it, and how many elements they explain.
 struct GemmExplanation {
   GemmRecipe recipe;                            ///< the GEMM without its departures: gemm() runs it
   std::vector<FoundDeparture> departures = {};  ///< what it does otherwise; empty: nothing
@@ -77,7 +77,7 @@ struct GemmElement {
   std::optional<std::uint64_t> second;  ///< by the best one that gives something else, if any does
 };
 
-/// What a GEMM is given, but for the numbers.
+/// The sizes, formats and kinds of scales of a GEMM's inputs, without their numbers.
 struct GemmInputs {
   std::size_t rows = 0, columns = 0, depth = 0;  ///< M, N, K
   Format format_a = e4m3, format_b = e4m3;
@@ -91,7 +91,7 @@ struct GemmInputs {
   bool c = false, bias = false, scale_out = false;  ///< whether there are such
 };
 
-/// What diagnose_gemm() finds.
+/// The result of diagnose_gemm().
 struct GemmDiagnosis {
   std::size_t elements = 0;                   ///< that are known
   std::size_t searched = 0;                   ///< hypotheses
@@ -132,7 +132,7 @@ struct GemmDiagnosis {
 struct GemmDoctorOptions {
   std::size_t most_products = std::size_t{1} << 27;  ///< to compute when hypotheses are checked: bounds the time
   std::size_t most_shown = 8;                        ///< of explanations and elements
-  /// What the GEMM should do: the first hypothesis. Left out: any plain GEMM.
+  /// The GEMM that is expected: the first hypothesis. Left out: any plain GEMM.
   /// (Its output is binary32, which stands for any, or that of the GEMM.)
   std::optional<GemmRecipe> expected = {};
 };

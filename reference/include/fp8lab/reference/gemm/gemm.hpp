@@ -11,10 +11,12 @@
 
 namespace fp8lab {
 
-/// What a GEMM is given beside its operands, and how it is run.
+/// The arguments of a GEMM beside its operands, and how it is run.
 struct GemmCall {
   std::span<const float> c = {};     ///< M * N elements, or empty
   std::span<const float> bias = {};  ///< N elements, or empty
+  /// M * N elements, the input of the gelu whose gradient the activation dgelu multiplies with; otherwise empty.
+  std::span<const float> activation_input = {};
   /// Multiplies at the end of the epilogue, which is scale_out * (alpha * (scale_a * scale_b * accumulator) + c + bias)
   /// from left to right, every operation rounded to float32: scale_a and scale_b are those of the row of a and of b,
   /// alpha is made of both tensors' scales, as TensorScale says. A recipe may have it otherwise. (In which order
@@ -69,7 +71,7 @@ void gemm(const GemmRecipe& recipe, const Quantized& a, const Quantized& b, std:
 void gemm(const GemmRecipe& recipe, const Quantized& a, const Quantized& b, std::span<std::uint16_t> out,
           const GemmCall& call = {});
 
-/// What gemm() computes element by element, for its fast path does not have it: "order is pairwise". Empty where the
+/// Says why gemm() computes element by element, for its fast path lacks something: "order is pairwise". Empty where the
 /// fast path runs.
 [[nodiscard]] std::string slow_because(const GemmRecipe& recipe, const Operand& a, const Operand& b);
 

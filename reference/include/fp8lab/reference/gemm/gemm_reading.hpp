@@ -6,7 +6,7 @@
 
 namespace fp8lab {
 
-/// What a kernel takes for a float32 scale, of a tile, a row or the tensor.
+/// How a kernel reads a float32 scale, of a tile, a row or the tensor.
 enum class ScaleReading : std::uint8_t {
   own,
   missing,   ///< 1
@@ -14,7 +14,7 @@ enum class ScaleReading : std::uint8_t {
   inverted,  ///< 1 over it; where the recipe is `divided`, it divides
 };
 
-/// What it takes for the scales of blocks.
+/// How a kernel reads the scales of blocks.
 enum class BlockReading : std::uint8_t {
   own,
   missing,       ///< 1
@@ -31,7 +31,7 @@ struct SideReading {
   BlockReading blocks = BlockReading::own;
 };
 
-/// What is read, or stored, as if it were the transpose.
+/// The matrix that is read, or stored, as if it were its transpose.
 enum class Turned : std::uint8_t { none, a, b, out };
 
 enum class CReading : std::uint8_t { own, missing, transposed };

@@ -97,12 +97,12 @@ enum class Addition : std::uint8_t {
   after_rounding,  ///< to the result rounded to the type of the output, and the sum is rounded to it again
 };
 
-/// What the epilogue applies to the sum.
+/// The function that the epilogue applies to the sum.
 enum class Activation : std::uint8_t {
   none,
   relu,   ///< max(x, 0); a NaN stays one
   gelu,   ///< not computed yet
-  dgelu,  ///< the gradient of gelu at `activation_input`, times x: not computed yet
+  dgelu,  ///< the gradient of gelu at GemmCall's activation_input, times x: not computed yet
 };
 
 /// The gradient of a bias that a GEMM writes beside its output: the sum of an operand's elements along K.

@@ -22,4 +22,8 @@ struct NamedGemmRecipe {
 /// The GEMM recipe called `name`. Throws std::invalid_argument that lists the known names.
 [[nodiscard]] const NamedGemmRecipe& find_gemm_recipe(std::string_view name);
 
+/// The GEMM recipe called `name`, or for the name of a model, cuda_cores and cuda_cores_fma included, what it computes
+/// as it is. Throws std::invalid_argument that lists the known names.
+[[nodiscard]] GemmRecipe find_gemm(std::string_view name);
+
 }  // namespace fp8lab

@@ -24,7 +24,7 @@ struct TraceProduct {
   double a, b;                   ///< what the model multiplies: exact, infinite or NaN
 };
 
-/// What the adder aligns: a product, an FP4 group of products, or the accumulator.
+/// A term that the adder aligns: a product, an FP4 group of products, or the accumulator.
 struct TraceTerm {
   std::size_t k;  ///< index in K of the product, or of the group's first one; 0 for the accumulator
   std::vector<TraceProduct> products;  ///< one product, the nonzero ones of a group, or none for the accumulator

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fp8lab/formats/matrix_view.hpp"
+#include "fp8lab/formats/named.hpp"
 #include "fp8lab/reference/linear/fp8_state.hpp"
 #include "fp8lab/reference/linear/linear.hpp"
 
@@ -21,6 +22,7 @@ using LinearOutput = std::variant<std::span<float>, std::span<std::uint16_t>>;
 /// Which forward of a layer it is under activation recomputation, where the first one runs without grad mode and the
 /// second one just before the backward.
 enum class Recompute : std::uint8_t { none, first, second };
+[[nodiscard]] std::span<const Named<Recompute>> named_values(Recompute of_type);
 
 /// How a layer runs forward.
 struct ForwardOptions {
@@ -35,8 +37,8 @@ struct ForwardOptions {
   int threads = 1;
 };
 
-/// What a layer's forward keeps for its backward. The views of x and w are those of the caller, who keeps the values
-/// alive where a backward pass is in high precision.
+/// The tensors and facts that a layer's forward keeps for its backward. The views of x and w are those of the caller,
+/// who keeps the values alive where a backward pass is in high precision.
 struct LinearCall {
   std::size_t layer = 0;
   LinearRecipe recipe;
@@ -71,7 +73,7 @@ struct LinearCall {
                                  const std::optional<MatrixView>& w, LinearOutput y,
                                  const ForwardOptions& options = {});
 
-/// What a backward computes, and how.
+/// How a backward runs, and which gradients it computes.
 struct BackwardOptions {
   bool accumulate = false;                  ///< dw is added to what it has, as LinearOptions has it
   std::optional<RandomSource> random = {};  ///< as LinearOptions has it

@@ -25,7 +25,7 @@ enum class ScaleUpdate : std::uint8_t {
                   ///< backward of the first layer that ran forward in it
 };
 
-/// What the key of a buffer says of a recipe, each with what the one before says.
+/// The facts of a recipe that the key of a buffer has; each enumerator adds one to those of the one before.
 enum class BufferKey : std::uint8_t {
   length,     ///< margin, format and amax_history_len
   wgrad,      ///< override_linear_precision
@@ -48,7 +48,7 @@ enum class WriteEffect : std::uint8_t {
   update,  ///< once all such weights of a buffer are written, their layers' forward scales are made
 };
 
-/// What a release of Transformer Engine does with the FP8 state of its modules, apart from the formulas of the scales,
+/// How a release of Transformer Engine treats the FP8 state of its modules, apart from the formulas of the scales,
 /// which are those of the recipe's DelayedVersion.
 struct StateRules {
   std::string_view name;
@@ -187,7 +187,7 @@ void enter_autocast(Fp8State& state, const Autocast& region);
 /// forward amaxes of all layers make new scales. Throws std::logic_error where no region is open.
 void exit_autocast(Fp8State& state);
 
-/// What the ranks' updates wait for where there are several: amaxes become the largest of the ranks', where the recipe
+/// Does the updates for which several ranks wait: amaxes become the largest of the ranks', where the recipe
 /// has reduce_amax, then the scales are made. All ranks must have the same layers, buffers and updates due; otherwise
 /// throws std::invalid_argument. Where none is due, nothing happens.
 void reduce_and_update(std::span<Fp8State> ranks);

@@ -20,7 +20,7 @@ namespace fp8lab {
 /// given, the Quantized may have another, as delayed scaling gives one every step.
 using LinearInput = std::variant<MatrixView, std::reference_wrapper<const Quantized>>;
 
-/// What goes beside the operands of a pass.
+/// The arguments of a pass beside its operands.
 struct LinearOptions {
   std::span<const float> bias = {};  ///< for linear(): (out), or empty; rounded as bias_format_of() says
   /// For linear_wgrad() with an output of binary32: the result is added to what out has, in float32, after the scales:

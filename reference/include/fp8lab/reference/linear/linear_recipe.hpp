@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 
 #include "fp8lab/formats/format.hpp"
+#include "fp8lab/formats/named.hpp"
 #include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/scaling/delayed_scaling.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
@@ -57,15 +60,21 @@ struct LinearGemm {
   LinearCast b = binary32;  ///< how the tensor on the right is cast: w in fprop and dgrad, x in wgrad
 };
 
+/// Calls f(name, field) for each field of a LinearGemm, in order.
+template <typename AnyGemm, typename Function>
+  requires std::same_as<std::remove_const_t<AnyGemm>, LinearGemm>
+void for_fields(AnyGemm& gemm, const Function& f) {
+  f("recipe", gemm.recipe);
+  f("a", gemm.a);
+  f("b", gemm.b);
+}
+
 /// The system that computes the layer. It decides which sizes are refused: see shape_rules.hpp.
 enum class LinearSystem : std::uint8_t {
   none,                ///< no system: all sizes are computed
   transformer_engine,  ///< te.Linear, with cuBLAS's GEMMs
   deepseek,            ///< DeepSeek-V3's casts, with DeepGEMM's GEMMs
 };
-/// The enumerator called `name`. Throws std::invalid_argument that lists the known names.
-[[nodiscard]] LinearSystem find_linear_system(std::string_view name);
-[[nodiscard]] std::string_view name_of(LinearSystem system);
 
 /// How a Linear layer computes its three GEMMs. Real systems are entries of a table, linear_recipes().
 ///
@@ -112,8 +121,9 @@ struct NamedLinearRecipe {
 /// The linear recipe called `name`. Throws std::invalid_argument that lists the known names.
 [[nodiscard]] const NamedLinearRecipe& find_linear_recipe(std::string_view name);
 
-/// The names, as the enumerators are.
-[[nodiscard]] std::string_view name_of(LinearPass pass);
-[[nodiscard]] std::string_view name_of(LinearTensor tensor);
+/// The enumerators with their names (see named.hpp).
+[[nodiscard]] std::span<const Named<LinearPass>> named_values(LinearPass of_type);
+[[nodiscard]] std::span<const Named<LinearTensor>> named_values(LinearTensor of_type);
+[[nodiscard]] std::span<const Named<LinearSystem>> named_values(LinearSystem of_type);
 
 }  // namespace fp8lab

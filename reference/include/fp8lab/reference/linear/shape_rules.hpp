@@ -4,10 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "fp8lab/formats/named.hpp"
 #include "fp8lab/reference/linear/linear_recipe.hpp"
 #include "fp8lab/reference/linear/tensor_parallel.hpp"
 
@@ -19,7 +21,7 @@ struct LinearShape {
   std::size_t tokens, in, out;
 };
 enum class LinearDimension : std::uint8_t { tokens, in, out };
-[[nodiscard]] std::string_view name_of(LinearDimension dimension);
+[[nodiscard]] std::span<const Named<LinearDimension>> named_values(LinearDimension of_type);
 
 /// Who checks a size.
 enum class ShapeCheck : std::uint8_t {
@@ -28,7 +30,7 @@ enum class ShapeCheck : std::uint8_t {
   quantizer,  ///< what casts the tensor: all of its blocks must be whole
   gemm,       ///< the GEMM, whose rows in memory must begin at multiples of 16 bytes
 };
-[[nodiscard]] std::string_view name_of(ShapeCheck check);
+[[nodiscard]] std::span<const Named<ShapeCheck>> named_values(ShapeCheck of_type);
 
 /// A multiple that a system wants of a size.
 struct ShapeRule {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+#include <span>
 #include <vector>
+
+#include "fp8lab/formats/named.hpp"
 
 namespace fp8lab {
 
@@ -14,9 +16,7 @@ enum class ParallelMode : std::uint8_t {
   row,     ///< in: every rank has columns of x, and y is summed over the ranks
 };
 
-/// The enumerator called `name`. Throws std::invalid_argument that lists the known names.
-[[nodiscard]] ParallelMode find_parallel_mode(std::string_view name);
-[[nodiscard]] std::string_view name_of(ParallelMode mode);
+[[nodiscard]] std::span<const Named<ParallelMode>> named_values(ParallelMode of_type);
 
 /// The largest number of ranks.
 inline constexpr int most_ranks = 1 << 16;
@@ -27,8 +27,7 @@ enum class ReductionOrder : std::uint8_t {
   ring,  ///< a chunk begins at the rank behind its own, goes around, and is complete at its own, as NCCL's ring does
   pairwise,  ///< neighbours in pairs, then pairs of pairs; a last one that is left goes on to the next level
 };
-[[nodiscard]] ReductionOrder find_reduction_order(std::string_view name);
-[[nodiscard]] std::string_view name_of(ReductionOrder order);
+[[nodiscard]] std::span<const Named<ReductionOrder>> named_values(ReductionOrder of_type);
 
 /// How the ranks' results are added. Every rank's GEMM has rounded its result to the output's type before.
 ///

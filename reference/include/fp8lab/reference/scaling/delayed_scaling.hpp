@@ -284,8 +284,6 @@ struct AmaxRow {
 using AmaxFunction = std::function<std::variant<float, AmaxRow>(std::span<const float>)>;
 
 /// Throws std::invalid_argument that lists the known names.
-[[nodiscard]] Fp8Format find_fp8_format(std::string_view name);
-[[nodiscard]] AmaxComputeAlgo find_amax_compute_algo(std::string_view name);
 /// Their names, from which name_of() follows.
 [[nodiscard]] std::span<const Named<Fp8Format>> named_values(Fp8Format of_type);
 [[nodiscard]] std::span<const Named<AmaxComputeAlgo>> named_values(AmaxComputeAlgo of_type);

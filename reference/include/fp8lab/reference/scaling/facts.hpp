@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a recipe tells about itself, and a Quantized about its scales, so that nobody works it out again.
+// The facts that follow from a recipe, and from the scales of a Quantized, so that nobody works them out again.
 #pragma once
 
 #include <cstddef>

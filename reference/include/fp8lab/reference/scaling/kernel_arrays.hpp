@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 
+#include "fp8lab/formats/named.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 
 namespace fp8lab {
@@ -19,8 +20,7 @@ enum class StoredScales : std::uint8_t {
             ///< (blocks along K, columns), with its two sides padded as the other's are
   swizzled,  ///< as swizzle_scales() gives those of (rows across K, blocks along K)
 };
-/// Throws std::invalid_argument that lists the known names.
-[[nodiscard]] StoredScales find_stored_scales(std::string_view name);
+[[nodiscard]] std::span<const Named<StoredScales>> named_values(StoredScales of_type);
 
 /// The arrays that a kernel wrote for a tensor of (rows, columns), and what they are.
 struct KernelArrays {

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "fp8lab/formats/format.hpp"
+#include "fp8lab/formats/named.hpp"
 #include "fp8lab/formats/tiles.hpp"
 #include "fp8lab/reference/scaling/recipe.hpp"
 
@@ -126,13 +127,13 @@ struct NamedRecipe {
 /// The recipes of real systems.
 [[nodiscard]] std::span<const NamedRecipe> recipes();
 
-/// The recipe called `name`, or the rule. All throw std::invalid_argument that lists the known names.
+/// The recipe called `name`. Throws std::invalid_argument that lists the known names.
 [[nodiscard]] const NamedRecipe& find_recipe(std::string_view name);
-[[nodiscard]] Axis find_axis(std::string_view name);
-[[nodiscard]] JustInTimeRule find_just_in_time_rule(std::string_view name);
-[[nodiscard]] MxRule find_mx_rule(std::string_view name);
-[[nodiscard]] BlockRule find_block_rule(std::string_view name);
-[[nodiscard]] std::string_view name_of(MxRule rule);
-[[nodiscard]] std::string_view name_of(BlockRule rule);
+
+/// The enumerators with their names (see named.hpp).
+[[nodiscard]] std::span<const Named<Axis>> named_values(Axis of_type);
+[[nodiscard]] std::span<const Named<JustInTimeRule>> named_values(JustInTimeRule of_type);
+[[nodiscard]] std::span<const Named<MxRule>> named_values(MxRule of_type);
+[[nodiscard]] std::span<const Named<BlockRule>> named_values(BlockRule of_type);
 
 }  // namespace fp8lab

@@ -11,6 +11,7 @@
 
 #include "fp8lab/formats/matrix_view.hpp"
 #include "fp8lab/formats/memory.hpp"
+#include "fp8lab/formats/named.hpp"
 #include "fp8lab/formats/stochastic.hpp"
 #include "fp8lab/reference/scaling/delayed_scaling.hpp"
 #include "fp8lab/reference/scaling/named_recipes.hpp"
@@ -23,8 +24,7 @@ enum class Direction : std::uint8_t {
   rowwise,     ///< a row's elements lie along K
   columnwise,  ///< a column's do: the same as rowwise of the transpose
 };
-/// Throws std::invalid_argument that lists the known names.
-[[nodiscard]] Direction find_direction(std::string_view name);
+[[nodiscard]] std::span<const Named<Direction>> named_values(Direction of_type);
 
 /// Scales and amaxes of the caller's, in place of those that the tensor makes: of a calibration, an all-reduce, or of
 /// another tensor. Arrays have a value for each tile of the tensor, (tiles down, tiles across) and row-major, whatever
@@ -49,8 +49,8 @@ struct GivenScales {
 
 /// How quantize() goes about it.
 struct QuantizeOptions {
-  /// What the values are rounded to (nearest even) before they are quantized, and the type that a recipe's limit and
-  /// arithmetic may be of: of an activation computed in float32, the type of the model. Left out: as they come, and
+  /// The type that values are rounded to (nearest even) before they are quantized, and the type that a recipe's limit
+  /// and arithmetic may be of: of an activation computed in float32, the type of the model. Left out: as they come, and
   /// their own type.
   std::optional<Format> input_type = {};
   /// The amax is that of the values before that rounding, as in Transformer Engine's current scaling of activations:

@@ -28,7 +28,7 @@ enum class StepOrder : std::uint8_t {
   pairs,      ///< of every four k the first two, then the last two
 };
 
-/// What the compiler makes of an instruction.
+/// The instructions that the compiler emits for one of PTX.
 enum class Lowering : std::uint8_t {
   native,    ///< one instruction of the tensor core, whose accumulator is c
   fp16_add,  ///< FP16 instructions on widened factors, starting from zero; then c is added, as IEEE 754 adds
@@ -186,21 +186,20 @@ void for_fields(AnyModel& model, const Function& f) {
   f("order", model.order);
   f("lowering", model.lowering);
   f("underflow", model.underflow);
+  f("nan", model.nan);
   f("source", model.source);
   f("evidence", model.evidence);
   f("evidence_note", model.evidence_note);
 }
 
-/// The zero rule called `name`, as the enumerator is. Throws std::invalid_argument that lists the known names.
-[[nodiscard]] ZeroRule find_zero_rule(std::string_view name);
-
-/// Their names, which are those of the enumerators.
+/// The enumerators with their names (see named.hpp).
 [[nodiscard]] std::span<const Named<Arithmetic>> named_values(Arithmetic of_type);
 [[nodiscard]] std::span<const Named<ZeroRule>> named_values(ZeroRule of_type);
 [[nodiscard]] std::span<const Named<UnderflowSign>> named_values(UnderflowSign of_type);
 [[nodiscard]] std::span<const Named<Evidence>> named_values(Evidence of_type);
 [[nodiscard]] std::span<const Named<StepOrder>> named_values(StepOrder of_type);
 [[nodiscard]] std::span<const Named<Lowering>> named_values(Lowering of_type);
+[[nodiscard]] std::span<const Named<NanWord>> named_values(NanWord of_type);
 
 /// The evidence and its note: "measured: A100 and A2".
 [[nodiscard]] std::string evidence_of(const MmaModel& model);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells the shapes that the float32 scales of a GEMM's operand have, and what each of them means.
+// Tells the shapes that the scales of a GEMM's operand have, and what each of them means.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +25,10 @@ struct FloatScaleShapes {
   ScaleShape rows;    ///< one for each row, (rows, 1)
 };
 [[nodiscard]] FloatScaleShapes float_scale_shapes(const Operand& operand);
+
+/// The shape of an operand's compact codes of block scales, one for each `block` elements of K: (rows, K / block), or
+/// of an operand that is stored as (K, rows), (K / block, rows). K is a multiple of `block`.
+[[nodiscard]] ScaleShape block_scale_shape(const Operand& operand, std::size_t block);
 
 /// Gives the operand the scales that an array of that shape has, the first of the shapes above that fits; returns false
 /// where none does. Where the shape has fewer than two dimensions the number of scales alone counts.
