@@ -130,7 +130,7 @@ struct Departure {
   std::vector<Deviation> (*numbers)(const SearchCase&) =
       nullptr;  ///< that are tried, without `departure`; null: one without
   std::vector<Deviation> (*more_numbers)(const SearchCase&) =
-      nullptr;                     ///< of a recipe whose scales are those that are stored, the likely ones first
+      nullptr;  ///< that are tried as well where the stored scales are those of the recipe, the likely ones first
   bool adds_small_number = false;  ///< they are also tried with scales that are rounded otherwise
   bool rounds_scales = false;      ///< in another way than the recipe
   std::optional<Deviation> (*local)(const LocalCase&) = nullptr;        ///< what unexplained elements suggest
@@ -174,7 +174,7 @@ struct Departure {
   StoredTiles (*stored_of)(TileIndex, TileIndex last) = nullptr;
   bool (*is_unwritten)(std::size_t place, const Deviation&) = nullptr;
 
-  // A GEMM. (Rows of other stages are searched as tensors' too.)
+  // A GEMM, which reads what is stored.
   OperandReading operand = {};
   InputReading gemm = {};
 

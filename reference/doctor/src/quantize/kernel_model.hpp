@@ -102,6 +102,8 @@ class Source {
     return values().subspan(piece.row * columns_ + piece.column, piece.count);
   }
   [[nodiscard]] int threads() const { return threads_; }
+  /// The index that an element has in the transpose.
+  [[nodiscard]] std::uint64_t turned(std::uint64_t index) const { return index % columns_ * rows_ + index / columns_; }
   /// Whether an element is a number but zero.
   [[nodiscard]] bool has_number() const {
     return std::ranges::any_of(values(), [](float x) { return std::isfinite(x) && x != 0; });

@@ -22,9 +22,7 @@ namespace {
 
 /// The index in x of an element of a side's source.
 std::uint64_t index_in_x(const Side& side, std::uint64_t index) {
-  if (side.facts.direction == Direction::rowwise) return index;
-  const Source& source = side.source;
-  return index % source.columns() * source.rows() + index / source.columns();
+  return side.facts.direction == Direction::rowwise ? index : side.source.turned(index);
 }
 
 std::uint8_t code_at(const Suspect& suspect, const StoredDump& dump, std::uint64_t index_of_x) {

@@ -139,10 +139,8 @@ bool Search::learn() {
   for (const std::uint64_t index : examples) {
     if (added >= most_learned) break;
     for (Side& side : sides_) {
-      const Source& own = best.side->source;
       const bool is_own = &side == best.side;
-      const std::uint64_t place = is_own ? index : index % own.columns() * own.rows() + index / own.columns();
-      const Piece piece = piece_around(side.source, place);
+      const Piece piece = piece_around(side.source, is_own ? index : best.side->source.turned(index));
       const auto is_known = [&](const Piece& other) { return other.row == piece.row && other.column == piece.column; };
       if (std::ranges::any_of(side.sample, is_known)) continue;
       // Behind those on which most hypotheses fail, which a departure in one place must not do.
