@@ -24,7 +24,10 @@ inline constexpr bool sanitized = false;
 #endif
 
 /// Whether ./dev test --exhaustive runs the tests: larger samples.
-inline bool exhaustive() { return std::getenv("FP8LAB_EXHAUSTIVE") != nullptr; }
+inline bool exhaustive() {
+  static const bool is_set = std::getenv("FP8LAB_EXHAUSTIVE") != nullptr;
+  return is_set;
+}
 
 inline constexpr float inf = std::numeric_limits<float>::infinity();
 inline constexpr float nan = std::numeric_limits<float>::quiet_NaN();

@@ -35,7 +35,7 @@ def test_quiet_prints_nothing(trace):
 REFUSED = {
     "--history 16,0": "history must be from 1 to 1048576, not 0",
     "--history -5": "history must be from 1 to 1048576, not -5",
-    "--algorithms mean": "unknown amax_compute_algo 'mean'; known: max, most_recent",
+    "--algorithms mean": "unknown entry of algorithms 'mean'; known: max, most_recent",
     "--versions te_9": "unknown version of delayed scaling 'te_9'; known: te_0_1, .* and 2 more",
     "--formats e2m1": "delayed scaling is for e4m3 and e5m2, not e2m1",
     "--margin 63": "margin must be from -62 to 62, not 63",
