@@ -167,69 +167,12 @@ void check_bulk(const Format& format, int least, int most, std::size_t in, std::
   }
 }
 
-void encode(const Format& format, const CastPolicy& policy, std::span<const float> in, std::span<std::uint8_t> out,
+void encode(const Format& format, const CastPolicy& policy, FloatSpan in, CodeSpan out, int threads) {
+  std::visit([&](auto x, auto codes) { encode_all(format, policy, x, codes, threads); }, in, out);
+}
+void encode(const Format& format, const CastPolicy& policy, FloatSpan in, const RandomSource& random, CodeSpan out,
             int threads) {
-  encode_all(format, policy, in, out, threads);
-}
-void encode(const Format& format, const CastPolicy& policy, std::span<const float> in, const RandomSource& random,
-            std::span<std::uint8_t> out, int threads) {
-  encode_stochastic(format, policy, in, random, out, threads);
-}
-void encode(const Format& format, const CastPolicy& policy, std::span<const double> in, std::span<std::uint8_t> out,
-            int threads) {
-  encode_all(format, policy, in, out, threads);
-}
-void encode(const Format& format, const CastPolicy& policy, std::span<const double> in, const RandomSource& random,
-            std::span<std::uint8_t> out, int threads) {
-  encode_stochastic(format, policy, in, random, out, threads);
-}
-void encode(const Format& format, const CastPolicy& policy, std::span<const Half> in, std::span<std::uint8_t> out,
-            int threads) {
-  encode_all(format, policy, in, out, threads);
-}
-void encode(const Format& format, const CastPolicy& policy, std::span<const Half> in, const RandomSource& random,
-            std::span<std::uint8_t> out, int threads) {
-  encode_stochastic(format, policy, in, random, out, threads);
-}
-void encode(const Format& format, const CastPolicy& policy, std::span<const BFloat16> in, std::span<std::uint8_t> out,
-            int threads) {
-  encode_all(format, policy, in, out, threads);
-}
-void encode(const Format& format, const CastPolicy& policy, std::span<const BFloat16> in, const RandomSource& random,
-            std::span<std::uint8_t> out, int threads) {
-  encode_stochastic(format, policy, in, random, out, threads);
-}
-void encode(const Format& format, const CastPolicy& policy, std::span<const float> in, std::span<std::uint16_t> out,
-            int threads) {
-  encode_all(format, policy, in, out, threads);
-}
-void encode(const Format& format, const CastPolicy& policy, std::span<const float> in, const RandomSource& random,
-            std::span<std::uint16_t> out, int threads) {
-  encode_stochastic(format, policy, in, random, out, threads);
-}
-void encode(const Format& format, const CastPolicy& policy, std::span<const double> in, std::span<std::uint16_t> out,
-            int threads) {
-  encode_all(format, policy, in, out, threads);
-}
-void encode(const Format& format, const CastPolicy& policy, std::span<const double> in, const RandomSource& random,
-            std::span<std::uint16_t> out, int threads) {
-  encode_stochastic(format, policy, in, random, out, threads);
-}
-void encode(const Format& format, const CastPolicy& policy, std::span<const Half> in, std::span<std::uint16_t> out,
-            int threads) {
-  encode_all(format, policy, in, out, threads);
-}
-void encode(const Format& format, const CastPolicy& policy, std::span<const Half> in, const RandomSource& random,
-            std::span<std::uint16_t> out, int threads) {
-  encode_stochastic(format, policy, in, random, out, threads);
-}
-void encode(const Format& format, const CastPolicy& policy, std::span<const BFloat16> in, std::span<std::uint16_t> out,
-            int threads) {
-  encode_all(format, policy, in, out, threads);
-}
-void encode(const Format& format, const CastPolicy& policy, std::span<const BFloat16> in, const RandomSource& random,
-            std::span<std::uint16_t> out, int threads) {
-  encode_stochastic(format, policy, in, random, out, threads);
+  std::visit([&](auto x, auto codes) { encode_stochastic(format, policy, x, random, codes, threads); }, in, out);
 }
 
 void check_codes(const Format& format, std::span<const std::uint8_t> codes, std::string_view name, int threads) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <variant>
 
 #include "fp8lab/formats/round_pack.hpp"
 #include "fp8lab/formats/unpack.hpp"
@@ -103,29 +104,18 @@ template <typename Source>
   }
 }
 
-/// Encodes every element of `in` to one byte of `out`, on `threads` threads; the result depends neither on them nor on
-/// the caller's rounding mode and flush flags. Any alignment will do; `out` lies apart from `in`, except that codes of
-/// 16 bits may take the very place of halves and bfloat16s (overlap.hpp).
+/// Floats of a type that is cast, and codes: one byte each of formats of up to 8 bits, two of those of 9 to 16.
+using FloatSpan =
+    std::variant<std::span<const float>, std::span<const double>, std::span<const Half>, std::span<const BFloat16>>;
+using CodeSpan = std::variant<std::span<std::uint8_t>, std::span<std::uint16_t>>;
+
+/// Encodes every element of `in`, on `threads` threads; the result depends neither on them nor on the caller's rounding
+/// mode and flush flags. Any alignment will do; `out` lies apart from `in`, except that codes of 16 bits may take the
+/// very place of halves and bfloat16s (overlap.hpp).
 ///
 /// Throws std::invalid_argument where the sizes differ, the arrays overlap otherwise, the format is not one that
-/// check_format() takes or wider than 8 bits, threads < 1, or the rounding is stochastic (stochastic.hpp has that, with
-/// the random bits it needs).
-void encode(const Format& format, const CastPolicy& policy, std::span<const float> in, std::span<std::uint8_t> out,
-            int threads = 1);
-void encode(const Format& format, const CastPolicy& policy, std::span<const double> in, std::span<std::uint8_t> out,
-            int threads = 1);
-void encode(const Format& format, const CastPolicy& policy, std::span<const Half> in, std::span<std::uint8_t> out,
-            int threads = 1);
-void encode(const Format& format, const CastPolicy& policy, std::span<const BFloat16> in, std::span<std::uint8_t> out,
-            int threads = 1);
-/// The same for formats of 9 to 16 bits, two bytes a code.
-void encode(const Format& format, const CastPolicy& policy, std::span<const float> in, std::span<std::uint16_t> out,
-            int threads = 1);
-void encode(const Format& format, const CastPolicy& policy, std::span<const double> in, std::span<std::uint16_t> out,
-            int threads = 1);
-void encode(const Format& format, const CastPolicy& policy, std::span<const Half> in, std::span<std::uint16_t> out,
-            int threads = 1);
-void encode(const Format& format, const CastPolicy& policy, std::span<const BFloat16> in, std::span<std::uint16_t> out,
-            int threads = 1);
+/// check_format() takes or its codes have another size than those of `out`, threads < 1, or the rounding is stochastic
+/// (stochastic.hpp has that, with the random bits it needs).
+void encode(const Format& format, const CastPolicy& policy, FloatSpan in, CodeSpan out, int threads = 1);
 
 }  // namespace fp8lab

@@ -7,6 +7,7 @@
 #include <span>
 #include <variant>
 
+#include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/policy.hpp"
 #include "fp8lab/formats/unpack.hpp"
@@ -62,21 +63,7 @@ void check_random(const Format& format, const RandomSource& source, std::size_t 
 ///
 /// Throws std::invalid_argument where the other bulk encode does, where the rounding is not stochastic, as check_random
 /// does, and where the words overlap `out` otherwise.
-void encode(const Format& format, const CastPolicy& policy, std::span<const float> in, const RandomSource& random,
-            std::span<std::uint8_t> out, int threads = 1);
-void encode(const Format& format, const CastPolicy& policy, std::span<const double> in, const RandomSource& random,
-            std::span<std::uint8_t> out, int threads = 1);
-void encode(const Format& format, const CastPolicy& policy, std::span<const Half> in, const RandomSource& random,
-            std::span<std::uint8_t> out, int threads = 1);
-void encode(const Format& format, const CastPolicy& policy, std::span<const BFloat16> in, const RandomSource& random,
-            std::span<std::uint8_t> out, int threads = 1);
-void encode(const Format& format, const CastPolicy& policy, std::span<const float> in, const RandomSource& random,
-            std::span<std::uint16_t> out, int threads = 1);
-void encode(const Format& format, const CastPolicy& policy, std::span<const double> in, const RandomSource& random,
-            std::span<std::uint16_t> out, int threads = 1);
-void encode(const Format& format, const CastPolicy& policy, std::span<const Half> in, const RandomSource& random,
-            std::span<std::uint16_t> out, int threads = 1);
-void encode(const Format& format, const CastPolicy& policy, std::span<const BFloat16> in, const RandomSource& random,
-            std::span<std::uint16_t> out, int threads = 1);
+void encode(const Format& format, const CastPolicy& policy, FloatSpan in, const RandomSource& random, CodeSpan out,
+            int threads = 1);
 
 }  // namespace fp8lab
