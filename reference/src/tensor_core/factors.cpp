@@ -5,7 +5,6 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <string>

@@ -231,7 +231,7 @@ std::uint64_t KernelModel::mismatches_in_place(std::size_t index, std::span<cons
   if (std::memcmp(stored, codes.data(), codes.size()) == 0) return 0;
   // The loop is compiled to vectors: where a format has NaNs of both signs, they are its largest magnitudes.
   const Format& format = recipe().format;
-  const auto sign = static_cast<std::uint8_t>(format.is_signed ? format.sign_mask() : 0);
+  const auto sign = static_cast<std::uint8_t>(format.sign_mask());
   const auto largest = static_cast<std::uint8_t>(format.has_infinity() ? format.infinity_code() : format.max_code());
   std::uint32_t count = 0;
   for (std::size_t i = 0; i < codes.size(); ++i) {
