@@ -2,7 +2,8 @@
 """For test suites of kernels: assertions whose failure says what the kernel did.
 
 pytest finds this plugin where fp8lab is installed. Tests take its fixtures ``assert_codes_equal`` and
-``assert_matches``, or import these functions. Arrays may be of NumPy, ml_dtypes, torch, JAX and CuPy; those on a device
+``assert_matches``, or import these functions. ``--fp8lab-te-device NAME`` emulates a device for Transformer Engine.
+Arrays may be of NumPy, ml_dtypes, torch, JAX and CuPy; those on a device
 are copied to the host once.
 """
 
@@ -22,6 +23,31 @@ from fp8lab._device_arrays import on_host
 from fp8lab._recipes import as_recipe
 
 __all__ = ["assert_codes_equal", "assert_matches"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--fp8lab-te-device``: tests of Transformer Engine, or of code on it, run on the CPU with a device's bits."""
+    parser.addoption(
+        "--fp8lab-te-device",
+        metavar="NAME",
+        help="emulate this device for Transformer Engine in tests and what they start: h100, b200, ... (fp8lab.te)",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Emulates the device before any test is imported. All code sees a GPU, for test suites ask whether there is one."""
+    device = early_config.known_args_namespace.fp8lab_te_device
+    if device is None:
+        return
+    from fp8lab.te import activate
+    from fp8lab.te.__main__ import inherit
+
+    try:
+        activate(device, pretend_cuda=True)
+    except (RuntimeError, ValueError) as error:
+        raise pytest.UsageError(f"--fp8lab-te-device: {error}") from error
+    inherit(device, True)
 
 
 def assert_codes_equal(

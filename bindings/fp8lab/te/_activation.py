@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Switching a device on and off: PyTorch's answers, the mode, and where Transformer Engine's imports go meanwhile."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.metadata
+import importlib.util
+import os
+import sys
+import types
+from collections.abc import Sequence
+from typing import Any
+
+from fp8lab._arrays import check_bool
+from fp8lab.te._cuda import Replacements, seen_on_gpu, stand_ins
+from fp8lab.te._draws import CudaGenerator
+from fp8lab.te.devices import Device, find_device
+
+__all__ = ["Activation", "activate", "active_device"]
+
+#: The release of Transformer Engine whose extension this is.
+RELEASE = "2.20.2"
+EXTENSION = "transformer_engine_torch"
+#: Child processes read these: the device, and whether all code is to see a GPU.
+DEVICE_VARIABLE, PRETEND_VARIABLE = "FP8LAB_TE_DEVICE", "FP8LAB_TE_PRETEND_CUDA"
+
+_TRITON = "transformer_engine.pytorch.triton"
+_COMMON = "transformer_engine.common"
+#: What Transformer Engine reads when it is imported or run: no compilation, and of attention what PyTorch computes.
+_SETTINGS = {"NVTE_FRAMEWORK": "pytorch", "NVTE_TORCH_COMPILE": "0", "NVTE_FLASH_ATTN": "0", "NVTE_FUSED_ATTN": "0"}
+_INSTALL = (
+    f"pip install transformer_engine=={RELEASE}, without [pytorch]: its Python needs no CUDA; "
+    "it asks for torch, einops and pydantic"
+)
+
+
+class _Loader(importlib.abc.Loader):
+    """Makes a module of a function."""
+
+    def __init__(self, make: Any) -> None:
+        self._make = make
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        module: types.ModuleType = self._make(spec.name)
+        return module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        pass
+
+
+class _CommonLoader(importlib.abc.Loader):
+    """Runs ``transformer_engine.common`` without the CUDA libraries, and has it take this extension."""
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
+        module: types.ModuleType | None = self._own.create_module(spec)
+        return module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        before = os.environ.get("NVTE_PROJECT_BUILDING")
+        os.environ["NVTE_PROJECT_BUILDING"] = "1"  # the package then loads no library
+        try:
+            self._own.exec_module(module)
+        finally:
+            if before is None:
+                del os.environ["NVTE_PROJECT_BUILDING"]
+        own_load: Any = vars(module)["load_framework_extension"]
+
+        def load_framework_extension(framework: str) -> None:
+            if framework != "torch":
+                own_load(framework)
+                return
+            importlib.import_module(EXTENSION)
+
+        module.load_framework_extension = load_framework_extension  # type: ignore[attr-defined]
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds the extension, and what Transformer Engine imports of Triton, here."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name == EXTENSION:
+            from fp8lab.te.extension import make_extension
+
+            return importlib.machinery.ModuleSpec(name, _Loader(make_extension), is_package=True)
+        if name == _TRITON or name.startswith(_TRITON + "."):
+            from fp8lab.te.extension import make_triton_module
+
+            return importlib.machinery.ModuleSpec(name, _Loader(make_triton_module), is_package=name == _TRITON)
+        if name == _COMMON:
+            spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+            if spec is not None:
+                spec.loader = _CommonLoader(spec.loader)
+            return spec
+        return None
+
+
+class Activation:
+    """A device that is emulated; leaving it as a context, or ``deactivate()``, gives PyTorch's own answers back."""
+
+    def __init__(self, device: Device, pretend_cuda: bool) -> None:
+        self.device = device
+        self.pretend_cuda = pretend_cuda
+        self.generator = CudaGenerator(device)
+        self._replaced = Replacements()
+        self._finder = _Finder()
+        self._environment: dict[str, str | None] = {}
+        self._mode: Any = None
+        self._depth = 0
+
+    def _enter(self) -> None:
+        self._depth += 1
+        if self._depth > 1:
+            return
+        import torch._dynamo
+        import torch.distributed.fsdp
+        import torch.distributed.tensor  # noqa: F401  # before answers change: they ask for the GPU
+
+        from torch.autograd.function import BackwardCFunction
+
+        from fp8lab.te._mode import CudaToCpu, over_backward
+
+        for name, value in _SETTINGS.items():
+            self._environment[name] = os.environ.get(name)
+            os.environ.setdefault(name, value)
+        stand_ins(self._replaced, self.device, self.generator, self.pretend_cuda)
+        sys.meta_path.insert(0, self._finder)
+        self._mode = CudaToCpu(self.generator, lambda depth: seen_on_gpu(self.pretend_cuda, depth + 1))
+        for name in ("apply", "apply_boxed"):
+            if hasattr(BackwardCFunction, name):
+                own = getattr(BackwardCFunction, name)
+                self._replaced.set(BackwardCFunction, name, over_backward(self._mode, own))
+        self._mode.__enter__()
+
+    def deactivate(self) -> None:
+        """Ends the emulation. Modules of Transformer Engine stay imported, and compute nothing until it begins
+        again."""
+        if self._depth == 0:
+            return
+        self._depth -= 1
+        if self._depth:
+            return
+        self._mode.__exit__(None, None, None)
+        sys.meta_path.remove(self._finder)
+        self._replaced.undo()
+        for name, value in self._environment.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it is on."""
+        return self._depth > 0
+
+    def __enter__(self) -> Activation:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.deactivate()
+
+    def __repr__(self) -> str:
+        return f"<fp8lab.te.Activation of {self.device}: {'on' if self.is_active else 'off'}>"
+
+
+_ACTIVATION: Activation | None = None
+
+
+def active_device() -> Device:
+    """The device that is emulated. RuntimeError while none is."""
+    if _ACTIVATION is None or not _ACTIVATION.is_active:
+        raise RuntimeError("no device is emulated: call fp8lab.te.activate, or run python -m fp8lab.te script.py")
+    return _ACTIVATION.device
+
+
+def active_generator() -> CudaGenerator:
+    """Its generator."""
+    active_device()
+    assert _ACTIVATION is not None
+    return _ACTIVATION.generator
+
+
+def activate(device: str = "h100", *, pretend_cuda: bool = False) -> Activation:
+    """Emulates a device for NVIDIA's Transformer Engine, whose own Python then runs on this CPU with the GPU's bits.
+
+    Call it before ``transformer_engine`` is imported. Tensors on "cuda" are the CPU's, and the draws ``rand``,
+    ``randn``, ``uniform_`` and ``normal_`` on it have the GPU's values. A thread that was started before does not see
+    it.
+
+    Parameters
+    ----------
+    device : str
+        The name of one of ``fp8lab.te.devices()``. A process emulates one.
+    pretend_cuda : bool
+        ``torch.cuda.is_available()`` is True for all code, and not for Transformer Engine alone.
+
+    Returns
+    -------
+    Activation
+        Also a context, at whose end PyTorch answers as before.
+
+    Raises
+    ------
+    ValueError
+        For an unknown device.
+    RuntimeError
+        Where a second device is asked for, where Transformer Engine was imported before, where it or PyTorch is not
+        installed or has another release, and where another ``transformer_engine_torch`` is imported; the message says
+        what to do.
+    """
+    global _ACTIVATION
+    wanted, pretends = find_device(device), check_bool(pretend_cuda, "pretend_cuda")
+    if _ACTIVATION is None:
+        _check_imports()
+        _check_installed()
+        _ACTIVATION = Activation(wanted, pretends)
+    elif _ACTIVATION.device != wanted:
+        raise RuntimeError(
+            f"this process emulates {_ACTIVATION.device.name}, and Transformer Engine keeps what a device answers: "
+            f"run {wanted.name} in a process of its own"
+        )
+    elif _ACTIVATION.pretend_cuda != pretends:
+        raise RuntimeError(f"this process was activated with pretend_cuda={_ACTIVATION.pretend_cuda}: keep that")
+    _ACTIVATION._enter()
+    return _ACTIVATION
+
+
+def _check_imports() -> None:
+    """Nothing of Transformer Engine is there yet."""
+    if EXTENSION in sys.modules:
+        where = getattr(sys.modules[EXTENSION], "__file__", None) or "of unknown origin"
+        raise RuntimeError(
+            f"another {EXTENSION} is imported ({where}): call fp8lab.te.activate before transformer_engine is imported"
+        )
+    if "transformer_engine" in sys.modules:
+        raise RuntimeError(
+            "transformer_engine was imported before: call fp8lab.te.activate first, or run the program with "
+            "python -m fp8lab.te"
+        )
+
+
+def _check_installed() -> None:
+    other = importlib.util.find_spec(EXTENSION)
+    if other is not None:
+        raise RuntimeError(
+            f"another {EXTENSION} is installed ({other.origin}): uninstall it, or use an environment without it, so that "
+            "no call reaches it"
+        )
+    for package in ("torch", "transformer_engine"):
+        if importlib.util.find_spec(package) is None:
+            raise RuntimeError(f"fp8lab.te needs {package}, which is not installed: {_INSTALL}")
+    found = importlib.metadata.version("transformer_engine")
+    if found != RELEASE:
+        raise RuntimeError(f"fp8lab.te is the extension of transformer_engine {RELEASE}, and {found} is installed: "
+                           f"{_INSTALL}")  # fmt: skip

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What PyTorch answers and does for "cuda" while a device is emulated: its tensors are on the CPU.
+
+Streams, events, ranges of nvtx and memory figures are stand-ins that do nothing, for a CPU computes one call after the
+other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from fp8lab.te._draws import CudaGenerator
+from fp8lab.te.devices import Device
+
+__all__ = ["Replacements", "is_of_transformer_engine", "stand_ins"]
+
+#: What the emulated libraries are: CUDA, cuBLASLt and cuDNN, which Transformer Engine's support checks ask for.
+CUDA_VERSION = "13.0"
+CUBLASLT_VERSION = 130100
+CUDNN_VERSION = 91900
+
+
+class Replacements:
+    """Attributes that were set to other values, to be set back."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[Any, str, Any]] = []
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        """Sets an attribute; what it was is kept."""
+        self._before.append((owner, name, vars(owner).get(name, self)))
+        setattr(owner, name, value)
+
+    def undo(self) -> None:
+        """Sets all of them back, the last one first."""
+        while self._before:
+            owner, name, value = self._before.pop()
+            if value is self:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
+
+
+def is_of_transformer_engine(depth: int = 2) -> bool:
+    """Whether the caller of the caller is Transformer Engine's own code."""
+    return str(sys._getframe(depth).f_globals.get("__name__", "")).startswith("transformer_engine")
+
+
+def _is_torch(depth: int = 2) -> bool:
+    return str(sys._getframe(depth).f_globals.get("__name__", "")).split(".")[0] == "torch"
+
+
+def _nothing(*_args: Any, **_options: Any) -> None:
+    pass
+
+
+class _Range(contextlib.ContextDecorator):
+    """A context that does nothing: a range of nvtx, a stream, a device, a memory pool."""
+
+    def __init__(self, *_args: Any, **_options: Any) -> None:
+        pass
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+
+class _Stream(_Range):
+    """A stream: everything that was given to it is done."""
+
+    cuda_stream = 0
+    priority = 0
+    device_index = 0
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        return (0, -5)
+
+    def query(self) -> bool:
+        return True
+
+    def record_event(self, event: Any = None) -> Any:
+        return _Event() if event is None else event
+
+    synchronize = wait_event = wait_stream = _nothing
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Stream)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+class _Event(_Range):
+    """An event: it has happened."""
+
+    record = wait = synchronize = _nothing
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, _end: Any) -> float:
+        raise NotImplementedError(
+            "torch.cuda.Event.elapsed_time is not provided by fp8lab.te: a CPU's time says nothing of the GPU's; "
+            "measure with time.perf_counter()"
+        )
+
+
+def _refused(name: str, instead: str) -> Callable[..., Any]:
+    def refuse(*_args: Any, **_options: Any) -> Any:
+        raise NotImplementedError(f"{name} is not provided by fp8lab.te: {instead}")
+
+    return refuse
+
+
+class _Graph:
+    """CUDA graphs: there are none on a CPU."""
+
+    def __init__(self, *_args: Any, **_options: Any) -> None:
+        _refused("torch.cuda.CUDAGraph", "there are no CUDA graphs on a CPU; run the module without one")()
+
+
+def stand_ins(replaced: Replacements, device: Device, generator: CudaGenerator, pretend_cuda: bool) -> None:
+    """Puts the device's answers in place of PyTorch's."""
+    import torch
+
+    _device_answers(replaced, torch, device, pretend_cuda)
+    _streams(replaced, torch)
+    _memory(replaced, torch, device)
+    _random(replaced, torch, generator)
+    _tensors(replaced, torch, pretend_cuda)
+    _autocast(replaced, torch)
+
+
+def _device_answers(replaced: Replacements, torch: Any, device: Device, pretend_cuda: bool) -> None:
+    properties = SimpleNamespace(
+        name=device.title,
+        major=device.capability[0],
+        minor=device.capability[1],
+        multi_processor_count=device.sms,
+        max_threads_per_multi_processor=device.threads_per_sm,
+        total_memory=device.memory_gib << 30,
+        warp_size=32,
+    )
+    own_is_available = torch.cuda.is_available
+    own_count = torch.cuda.device_count
+
+    def is_available() -> bool:
+        if _is_torch():
+            return bool(own_is_available())
+        return pretend_cuda or is_of_transformer_engine()
+
+    def device_count() -> int:
+        if _is_torch():
+            return int(own_count())
+        return 1 if pretend_cuda or is_of_transformer_engine() else int(own_count())
+
+    answers: dict[str, Any] = {
+        "is_available": is_available,
+        "device_count": device_count,
+        "current_device": lambda: 0,
+        "set_device": _nothing,
+        "get_device_properties": lambda *_args: properties,
+        "get_device_capability": lambda *_args: device.capability,
+        "get_device_name": lambda *_args: device.title,
+        "get_arch_list": lambda: [f"sm_{device.arch}"],
+        "is_bf16_supported": lambda *_args, **_options: True,
+        "is_initialized": lambda: False,
+        "init": _nothing,
+        "_lazy_init": _nothing,
+        "device": _Range,
+    }
+    for name, value in answers.items():
+        replaced.set(torch.cuda, name, value)
+    replaced.set(torch.version, "cuda", CUDA_VERSION)
+
+
+def _streams(replaced: Replacements, torch: Any) -> None:
+    current = _Stream()
+    nvtx = SimpleNamespace(range=_Range, range_push=_nothing, range_pop=_nothing, mark=_nothing)
+    answers: dict[str, Any] = {
+        "Stream": _Stream,
+        "ExternalStream": _Stream,
+        "Event": _Event,
+        "stream": _Range,
+        "StreamContext": _Range,
+        "current_stream": lambda *_args: current,
+        "default_stream": lambda *_args: current,
+        "set_stream": _nothing,
+        "synchronize": _nothing,
+        "is_current_stream_capturing": lambda: False,
+        "CUDAGraph": _Graph,
+        "graph": _refused("torch.cuda.graph", "there are no CUDA graphs on a CPU; run the module without one"),
+        "nvtx": nvtx,
+    }
+    for name, value in answers.items():
+        replaced.set(torch.cuda, name, value)
+
+
+def _memory(replaced: Replacements, torch: Any, device: Device) -> None:
+    total = device.memory_gib << 30
+    for name in ("empty_cache", "reset_peak_memory_stats", "reset_max_memory_allocated", "ipc_collect"):
+        replaced.set(torch.cuda, name, _nothing)
+    for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
+        replaced.set(torch.cuda, name, lambda *_args: 0)
+    replaced.set(torch.cuda, "mem_get_info", lambda *_args: (total, total))
+    replaced.set(torch.cuda, "memory_stats", lambda *_args: {})
+
+
+def _random(replaced: Replacements, torch: Any, generator: CudaGenerator) -> None:
+    answers: dict[str, Any] = {
+        "manual_seed": generator.manual_seed,
+        "manual_seed_all": generator.manual_seed,
+        "initial_seed": generator.initial_seed,
+        "seed": generator.seed,
+        "seed_all": generator.seed,
+        "get_rng_state": lambda *_args: generator.get_state(),
+        "get_rng_state_all": lambda: [generator.get_state()],
+        "set_rng_state": lambda state, *_args: generator.set_state(state),
+        "set_rng_state_all": lambda states: [generator.set_state(state) for state in states][:0],
+        "default_generators": (generator,),
+        "_is_in_bad_fork": lambda: False,
+    }
+    for name, value in answers.items():
+        replaced.set(torch.cuda, name, value)
+
+
+def _tensors(replaced: Replacements, torch: Any, pretend_cuda: bool) -> None:
+    """What a tensor says of where it is: to Transformer Engine, and with ``pretend_cuda`` to all but PyTorch, on the
+    GPU."""
+
+    own_is_cpu = torch.Tensor.is_cpu.__get__
+    own_wrapper = torch.Tensor._make_wrapper_subclass
+
+    def make_wrapper(*args: Any, **options: Any) -> Any:
+        return own_wrapper(*args, **{**options, "device": torch.device("cpu")})
+
+    def is_cpu(tensor: Any) -> bool:
+        return bool(own_is_cpu(tensor)) and not seen_on_gpu(pretend_cuda, 2)
+
+    replaced.set(torch.Tensor, "is_cuda", property(lambda _self: seen_on_gpu(pretend_cuda, 2)))
+    replaced.set(torch.Tensor, "is_cpu", property(is_cpu))
+    replaced.set(torch.Tensor, "_make_wrapper_subclass", staticmethod(make_wrapper))
+    # What was saved for a GPU is loaded to the CPU.
+    own_packages = list(torch.serialization._package_registry)
+    restored = (5, lambda _obj: None, lambda obj, location: obj if location.startswith("cuda") else None)
+    replaced.set(torch.serialization, "_package_registry", [restored, *own_packages])
+
+
+def seen_on_gpu(pretend_cuda: bool, depth: int) -> bool:
+    """Whether the code so many frames up, this function's own included, sees tensors on the GPU."""
+    return is_of_transformer_engine(depth + 1) or (pretend_cuda and not _is_torch(depth + 1))
+
+
+def _autocast(replaced: Replacements, torch: Any) -> None:
+    """Autocast of "cuda" is that of the CPU; where no type is given, it stays float16, as on a GPU."""
+    own_init = torch.autocast.__init__
+    own_enabled, own_dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
+
+    def init(self: Any, device_type: str, dtype: Any = None, *args: Any, **options: Any) -> None:
+        if device_type == "cuda":
+            dtype = torch.float16 if dtype is None else dtype
+            device_type = "cpu"
+        own_init(self, device_type, dtype, *args, **options)
+
+    def device_of(device_type: Any) -> str:
+        return "cpu" if device_type in (None, "cuda") else str(device_type)
+
+    replaced.set(torch.autocast, "__init__", init)
+    replaced.set(torch, "is_autocast_enabled", lambda device_type=None: own_enabled(device_of(device_type)))
+    replaced.set(torch, "get_autocast_dtype", lambda device_type="cuda": own_dtype(device_of(device_type)))
+    replaced.set(torch, "get_autocast_gpu_dtype", lambda: own_dtype("cpu"))

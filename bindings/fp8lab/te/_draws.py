@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CUDA generator's numbers: what ``rand``, ``randn``, ``uniform_`` and ``normal_`` draw on the device.
+
+Its state is a seed and an offset, as in PyTorch. How far a draw moves the offset on follows
+``calc_execution_policy`` of ATen/native/cuda/DistributionTemplates.h (PyTorch 2.13).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import warnings
+from typing import Any
+
+import numpy as np
+
+import fp8lab
+from fp8lab.te.devices import Device
+
+__all__ = ["CudaGenerator", "draw_normal", "draw_uniform", "warn_of_cpu_draw"]
+
+_BLOCK = 256  # threads of a block
+_AT_ONCE = 4  # numbers of one call of curand, for float32 and smaller types
+_STATE = struct.Struct("<QQ")
+
+
+class CudaGenerator:
+    """The default generator of the emulated device."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._seed = 67280421310721  # PyTorch's default_rng_seed_val
+        self._offset = 0
+
+    @property
+    def device(self) -> Any:
+        import torch
+
+        return torch.device("cpu")
+
+    def manual_seed(self, seed: int) -> CudaGenerator:
+        self._seed, self._offset = int(seed) % 2**64, 0
+        return self
+
+    def initial_seed(self) -> int:
+        return self._seed
+
+    def seed(self) -> int:
+        self.manual_seed(int.from_bytes(os.urandom(8), "little") >> 11)
+        return self._seed
+
+    def get_offset(self) -> int:
+        return self._offset
+
+    def set_offset(self, offset: int) -> None:
+        if offset % 4:
+            raise RuntimeError(f"offset must be a multiple of 4, not {offset}")
+        self._offset = int(offset)
+
+    def get_state(self) -> Any:
+        import torch
+
+        return torch.frombuffer(bytearray(_STATE.pack(self._seed, self._offset)), dtype=torch.uint8)
+
+    def set_state(self, state: Any) -> CudaGenerator:
+        if isinstance(state, CudaGenerator):
+            self._seed, self._offset = state._seed, state._offset
+            return self
+        words = bytes(state.detach().reshape(-1).tolist())
+        if len(words) not in (8, _STATE.size):
+            raise RuntimeError(f"the state of a CUDA generator has 16 bytes, not {len(words)}")
+        self._seed, self._offset = _STATE.unpack(words.ljust(_STATE.size, b"\0"))
+        return self
+
+    graphsafe_set_state = set_state
+
+    def graphsafe_get_state(self) -> CudaGenerator:
+        return self
+
+    def clone_state(self) -> CudaGenerator:
+        other = CudaGenerator(self._device)
+        return other.set_state(self)
+
+    def take(self, numbers: int) -> tuple[int, int]:
+        """Seed and offset for kernels whose threads take so many numbers each; the offset moves on."""
+        before = self._offset
+        self._offset += -(-numbers // 4) * 4
+        return self._seed, before
+
+    def options(self, size: int) -> dict[str, int]:
+        """The arguments of ``fp8lab.torch_cuda_uniform`` for a draw of that size; the offset moves on."""
+        blocks_per_sm = self._device.threads_per_sm // _BLOCK
+        blocks = min(self._device.sms * blocks_per_sm, -(-size // _BLOCK))
+        rounds = (size - 1) // (_BLOCK * blocks * _AT_ONCE) + 1
+        seed, offset = self.take(rounds * _AT_ONCE)
+        return {"seed": seed, "offset": offset, "sms": self._device.sms, "blocks_per_sm": blocks_per_sm}
+
+
+def draw_uniform(generator: CudaGenerator, tensor: Any, low: float, high: float) -> bool:
+    """``tensor.uniform_(low, high)``; False where the type of the tensor is one that is not provided."""
+    size = tensor.numel()
+    if not _takes(tensor, size):
+        return False
+    values = fp8lab.torch_cuda_uniform((size,), **generator.options(size))
+    _fill(tensor, values if (low, high) == (0.0, 1.0) else _between(values, low, high), low, high)
+    return True
+
+
+def draw_normal(generator: CudaGenerator, tensor: Any, mean: float, std: float) -> bool:
+    """``tensor.normal_(mean, std)``; False where the type of the tensor is one that is not provided."""
+    size = tensor.numel()
+    if not _takes(tensor, size):
+        return False
+    _fill(tensor, fp8lab.torch_cuda_normal((size,), mean=mean, std=std, **generator.options(size)))
+    return True
+
+
+def _takes(tensor: Any, size: int) -> bool:
+    """Whether the draw is one of float32, float16 or bfloat16 that the generator's record covers."""
+    name = str(tensor.dtype)
+    if name in ("torch.float32", "torch.float16", "torch.bfloat16") and 0 < size < 2**31:
+        return True
+    if size:
+        warn_of_cpu_draw(f"a draw of {name.removeprefix('torch.')}")
+    return False
+
+
+def _fill(tensor: Any, values: Any, low: float = 0.0, high: float = math.inf) -> None:
+    """The values in the type of the tensor; one that is rounded to high is low, as high is not drawn."""
+    import torch
+
+    rounded = torch.from_numpy(values).to(tensor.dtype).view(tensor.shape)
+    tensor.detach().copy_(rounded if high == math.inf else torch.where(rounded == high, low, rounded))
+
+
+def _between(values: Any, low: float, high: float) -> Any:
+    """low + values * (high - low) with one rounding, as the kernel's fma has it.
+
+    The product of two float32 is exact in float64. The sum is rounded twice, to float64 and to float32, which differs
+    from one rounding only where float64 ends on a tie of float32; there the sign of what was lost decides.
+    """
+    width, start = np.float64(np.float32(high) - np.float32(low)), np.float64(np.float32(low))
+    product = values.astype(np.float64) * width
+    total = product + start
+    back = total - start
+    lost = (product - back) + (start - (total - back))
+    is_tie = (total.view(np.uint64) & np.uint64(0x1FFFFFFF)) == np.uint64(0x10000000)
+    moved = np.where(is_tie & (lost != 0), np.nextafter(total, np.copysign(math.inf, lost)), total)
+    return moved.astype(np.float32)
+
+
+_WARNED: set[str] = set()
+
+
+def warn_of_cpu_draw(what: str) -> None:
+    """Says, once for each name, that the GPU's numbers are not provided."""
+    if what in _WARNED:
+        return
+    _WARNED.add(what)
+    warnings.warn(
+        f"{what} has the numbers of PyTorch's CPU generator, not those of the emulated GPU: fp8lab.te has the GPU's for "
+        "rand, randn, uniform_ and normal_ alone, in float32, float16 and bfloat16",
+        UserWarning,
+        stacklevel=4,
+    )

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls with device="cuda" run on the CPU, and remember that their tensors are the GPU's.
+
+A tensor on the GPU is one of the CPU whose storage has a mark. A mark says which generator a draw takes its numbers
+from, and that a copy to the other side is a copy. What PyTorch computes of marked tensors has no mark: no draw follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from fp8lab.te._draws import CudaGenerator, draw_normal, draw_uniform, warn_of_cpu_draw
+
+__all__ = ["CudaToCpu", "is_on_gpu", "over_backward"]
+
+_GPU = torch.device("cuda", 0)
+_MARK = "_fp8lab_te_gpu"
+
+_NOT_THE_GPUS = ("dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d")
+_OTHER_DRAWS = ("bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "random_")
+_OTHER_FACTORIES = ("randint", "randperm", "randint_like")
+
+
+def is_on_gpu(tensor: Any) -> bool:
+    """Whether a plain tensor was made on the emulated GPU."""
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and hasattr(_storage(tensor), _MARK)
+
+
+def _storage(tensor: Any) -> Any:
+    try:
+        return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):  # of sparse and functional tensors
+        return None
+
+
+def _marked(tensor: Any) -> Any:
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided and not tensor.is_meta:
+        setattr(_storage(tensor), _MARK, True)
+    return tensor
+
+
+def _is_gpu(device: Any) -> bool:
+    """Whether an argument names the GPU."""
+    if isinstance(device, torch.device):
+        return bool(device.type == "cuda")
+    return type(device) is int or (isinstance(device, str) and device.split(":")[0] == "cuda")
+
+
+def _is_cpu(device: Any) -> bool:
+    if isinstance(device, torch.device):
+        return bool(device.type == "cpu")
+    return isinstance(device, str) and device == "cpu"
+
+
+class CudaToCpu(TorchFunctionMode):
+    """The mode that stands over all calls of PyTorch's functions while a device is emulated."""
+
+    def __init__(self, generator: CudaGenerator, is_seen_on_gpu: Callable[[int], bool]) -> None:
+        super().__init__()
+        self._generator = generator
+        self._is_seen_on_gpu = is_seen_on_gpu  # by the code so many frames up
+        self._handlers: dict[Any, Callable[[tuple[Any, ...], dict[str, Any]], Any]] = {
+            torch.Tensor.device.__get__: self._device_of,
+            torch.Tensor.get_device: self._index_of,
+            torch.Tensor.to: self._to,
+            torch.Tensor.cuda: self._cuda,
+            torch.Tensor.cpu: self._cpu,
+            torch.Tensor.pin_memory: lambda args, options: args[0],
+            torch.Tensor.is_pinned: lambda args, options: False,
+            torch.Tensor.record_stream: lambda args, options: None,
+            torch.Tensor.uniform_: self._uniform,
+            torch.Tensor.normal_: self._normal,
+            torch.nn.init.uniform_: self._init_uniform,
+            torch.nn.init.normal_: self._init_normal,
+            torch.nn.init.kaiming_uniform_: self._init_kaiming_uniform,
+            torch.normal: self._torch_normal,
+        }
+        for name in ("rand", "randn", "rand_like", "randn_like"):
+            self._handlers[getattr(torch, name)] = self._drawn(name)
+        for name in ("empty_like", "zeros_like", "ones_like", "full_like"):
+            self._handlers[getattr(torch, name)] = self._like(getattr(torch, name))
+        for name in ("clone", "new_empty", "new_zeros", "new_ones", "new_full", "new_tensor"):
+            self._handlers[getattr(torch.Tensor, name)] = self._like(getattr(torch.Tensor, name))
+        self._warners = {getattr(torch.nn.functional, name): name for name in _NOT_THE_GPUS}
+        self._warners.update({getattr(torch.Tensor, name): name for name in _OTHER_DRAWS})
+        self._warners.update({torch.bernoulli: "bernoulli", torch.multinomial: "multinomial"})
+        self._other_factories = {getattr(torch, name): name for name in _OTHER_FACTORIES}
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        options = kwargs or {}
+        handler = self._handlers.get(func)
+        if handler is not None:
+            return handler(args, options)
+        if func in self._warners:
+            self._warn(self._warners[func], args, options)
+        if "device" in options or "pin_memory" in options:
+            return self._made(func, args, options)
+        return func(*args, **options)
+
+    # --- where tensors are --------------------------------------------------------------------------------------------
+
+    def _made(self, func: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """What a factory makes."""
+        on_gpu = _is_gpu(options.get("device"))
+        if on_gpu and func in self._other_factories:
+            warn_of_cpu_draw(self._other_factories[func])
+        result = func(*args, **_on_cpu(options))
+        return _marked(result) if on_gpu else result
+
+    def _device_of(self, args: tuple[Any, ...], _options: dict[str, Any]) -> Any:
+        """Where a tensor is: who sees a GPU sees it there."""
+        device = torch.Tensor.device.__get__(*args)
+        return _GPU if device.type == "cpu" and self._is_seen_on_gpu(3) else device
+
+    def _index_of(self, args: tuple[Any, ...], _options: dict[str, Any]) -> int:
+        return 0 if self._is_seen_on_gpu(3) else int(torch.Tensor.get_device(*args))
+
+    def _to(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        tensor = args[0]
+        named = next((one for one in (*args[1:2], options.get("device")) if _is_gpu(one) or _is_cpu(one)), None)
+        args = tuple(torch.device("cpu") if i and _is_gpu(one) else one for i, one in enumerate(args))
+        result = tensor.to(*args[1:], **_on_cpu(options))
+        return result if named is None else _moved(tensor, result, _is_gpu(named))
+
+    def _cuda(self, args: tuple[Any, ...], _options: dict[str, Any]) -> Any:
+        tensor = args[0]
+        return _moved(tensor, tensor.to(torch.device("cpu")), True)
+
+    def _cpu(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        tensor = args[0]
+        return _moved(tensor, tensor.cpu(*args[1:], **options), False)
+
+    def _like(self, func: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+        def like(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+            on_gpu = _is_gpu(options["device"]) if options.get("device") is not None else is_on_gpu(args[0])
+            result = func(*args, **_on_cpu(options))
+            return _marked(result) if on_gpu else result
+
+        return like
+
+    # --- what is drawn ------------------------------------------------------------------------------------------------
+
+    def _generator_of(self, tensor: Any, options: dict[str, Any]) -> CudaGenerator | None:
+        """The generator of the GPU that a draw into this tensor takes its numbers from; None: it is PyTorch's."""
+        given = options.get("generator")
+        if isinstance(given, CudaGenerator):
+            return given
+        return self._generator if given is None and is_on_gpu(tensor) and tensor.is_contiguous() else None
+
+    def _warn(self, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        is_dropout = name in _NOT_THE_GPUS
+        if is_dropout and (options.get("p", 0.5) == 0 or not options.get("training", True)):
+            return
+        if is_dropout or (args and is_on_gpu(args[0])):
+            warn_of_cpu_draw(name)
+
+    def _uniform(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        return self._uniform_into(*args, **options)
+
+    def _uniform_into(self, tensor: Any, low: float = 0.0, high: float = 1.0, **options: Any) -> Any:
+        low, high = options.pop("from", low), options.pop("to", high)
+        own = self._generator_of(tensor, options)
+        if own is None or not draw_uniform(own, tensor, float(low), float(high)):
+            tensor.uniform_(low, high, generator=_own(options))
+        return tensor
+
+    def _normal(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        return self._normal_into(*args, **options)
+
+    def _normal_into(self, tensor: Any, mean: float = 0.0, std: float = 1.0, **options: Any) -> Any:
+        own = self._generator_of(tensor, options)
+        if own is None or not draw_normal(own, tensor, float(mean), float(std)):
+            tensor.normal_(mean, std, generator=_own(options))
+        return tensor
+
+    def _init_uniform(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        def init(tensor: Any, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Any:
+            with torch.no_grad():
+                return self._uniform_into(tensor, a, b, generator=generator)
+
+        return init(*args, **options)
+
+    def _init_normal(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        def init(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Any:
+            with torch.no_grad():
+                return self._normal_into(tensor, mean, std, generator=generator)
+
+        return init(*args, **options)
+
+    def _init_kaiming_uniform(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """PyTorch's function; what it draws comes from the GPU's generator, between its own bounds."""
+
+        def init(
+            tensor: Any, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
+        ) -> Any:
+            if not is_on_gpu(tensor) or tensor.numel() == 0:
+                return torch.nn.init.kaiming_uniform_(tensor, a, mode, nonlinearity, generator)
+            fan = torch.nn.init._calculate_correct_fan(tensor, mode)
+            bound = 3.0**0.5 * (torch.nn.init.calculate_gain(nonlinearity, a) / fan**0.5)
+            return self._init_uniform((tensor, -bound, bound, generator), {})
+
+        return init(*args, **options)
+
+    def _drawn(self, name: str) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+        """``rand`` and its like: a tensor on the GPU that is filled with the GPU's numbers."""
+        func, fill = getattr(torch, name), draw_normal if name.startswith("randn") else draw_uniform
+
+        def draw(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+            named = options.get("device")
+            on_gpu = _is_gpu(named) if named is not None else name.endswith("_like") and is_on_gpu(args[0])
+            given = options.get("generator")
+            if not on_gpu:
+                return func(*args, **options)
+            empty = torch.empty_like if name.endswith("_like") else torch.empty
+            rest = {key: value for key, value in _on_cpu(options).items() if key != "generator"}
+            result = _marked(empty(*args, **{**rest, "requires_grad": False}))
+            if not fill(given if isinstance(given, CudaGenerator) else self._generator, result, *_BOUNDS):
+                result.copy_(func(*args, **{**rest, "requires_grad": False}))
+            return result.requires_grad_(bool(options.get("requires_grad", False)))
+
+        return draw
+
+    def _torch_normal(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        if _is_gpu(options.get("device")) and len(args) == 3:
+            empty = _marked(torch.empty(args[2], **{k: v for k, v in _on_cpu(options).items() if k != "generator"}))
+            return self._normal_into(empty, float(args[0]), float(args[1]), generator=options.get("generator"))
+        if any(is_on_gpu(one) for one in args):
+            warn_of_cpu_draw("torch.normal with tensors of means or deviations")
+        return torch.normal(*args, **_on_cpu(options))
+
+
+_BOUNDS = (0.0, 1.0)  # of a uniform draw, and mean and deviation of a normal one
+
+
+def over_backward(mode: CudaToCpu, apply: Callable[..., Any]) -> Callable[..., Any]:
+    """The call of a backward in Python, under the mode: PyTorch has it off while ``Tensor.backward`` runs, and in
+    threads of its own."""
+
+    def call(self: Any, *args: Any) -> Any:
+        if mode in torch.overrides._get_current_function_mode_stack():
+            return apply(self, *args)
+        with mode:
+            return apply(self, *args)
+
+    return call
+
+
+def _own(options: dict[str, Any]) -> Any:
+    """The generator that PyTorch takes: a stand-in of the GPU's is not one."""
+    given = options.get("generator")
+    return None if isinstance(given, CudaGenerator) else given
+
+
+def _on_cpu(options: dict[str, Any]) -> dict[str, Any]:
+    """The options without the GPU and without memory that is pinned for it."""
+    changed = dict(options)
+    if _is_gpu(changed.get("device")):
+        changed["device"] = torch.device("cpu")
+    if changed.get("pin_memory"):
+        changed["pin_memory"] = False
+    return changed
+
+
+def _moved(tensor: Any, result: Any, to_gpu: bool) -> Any:
+    """A tensor that is on the other side: a copy of its own, where it was not there already."""
+    if type(result) not in (torch.Tensor, torch.nn.Parameter):
+        return result
+    if is_on_gpu(tensor) != to_gpu and _storage(result) is _storage(tensor):
+        result = result.clone()
+    return _marked(result) if to_gpu else result
