@@ -64,7 +64,8 @@ def converted_layers(model: Any, backend: str = "TE") -> list[ConvertedLayer]:
     if backend not in _BACKENDS:
         raise ValueError(f"backend must be one of {', '.join(_BACKENDS)}, not {backend!r}")
     if backend == "TE":
-        return [_root(model)] * _is_layer(model) + list(_by_transformer_engine(model, ""))
+        root = [_root(model)] if _is_layer(model) else []
+        return root + list(_by_transformer_engine(model, ""))
     if backend == "MSAMP":
         return [_by_msamp(*one) for one in _linears(model, "")]
     named = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]

@@ -35,9 +35,7 @@ def outcome(request) -> dict:
         model = torch.nn.Sequential(torch.nn.Linear(32, 32))
         accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
     except Exception as error:
-        return {
-            "error": type(error).__name__ if type(error).__name__ != "ValueError" else str(error)[:40].split(" must")[0]
-        }
+        return {"error": type(error).__name__, "message": str(error)}
     told = {"backend": accelerator.fp8_backend.value, "precision": accelerator.state.mixed_precision}
     if entered:
         recipe, in_eval = entered[-1]

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from fp8lab.te import converted_layers, effective_recipe
 
+#: Each is a process of its own; the H100's refuses MXFP8.
+DEVICES = ("b200", "h100") if "FP8LAB_EXHAUSTIVE" in os.environ else ("b200",)
 RELEASES = {"accelerate": "1.15.0", "transformer_engine": "2.20.2"}
 
 
@@ -304,23 +306,31 @@ REQUESTS = [
     {"handler": {"use_mxfp8_block_scaling": True}},
     {"handler": {"use_mxfp8_block_scaling": True, "amax_history_len": 4}},
     {"handler": {}, "mixed_precision": "bf16"},
-    {
-        "environment": {"ACCELERATE_FP8_BACKEND": "TE", "ACCELERATE_FP8_AMAX_COMPUTE_ALGO": "max"},
-        "mixed_precision": "fp8",
-    },
-    {"environment": {"ACCELERATE_FP8_BACKEND": "te"}, "mixed_precision": "fp8"},
-    {"environment": {"ACCELERATE_FP8_BACKEND": "TE", "ACCELERATE_FP8_FORMAT": "E4M3"}, "mixed_precision": "bf16"},
-    {"environment": {"ACCELERATE_FP8_BACKEND": "AO"}, "mixed_precision": "bf16"},
-    {"environment": {"ACCELERATE_FP8_OVERRIDE_FPROP": "(", "ACCELERATE_FP8_BACKEND": "TE"}, "mixed_precision": "fp8"},
+    {"environment": {"BACKEND": "TE", "AMAX_COMPUTE_ALGO": "max"}, "mixed_precision": "fp8"},
+    {"environment": {"BACKEND": "te"}, "mixed_precision": "fp8"},
+    {"environment": {"BACKEND": "TE", "FORMAT": "E4M3"}, "mixed_precision": "bf16"},
+    {"environment": {"BACKEND": "AO"}, "mixed_precision": "bf16"},
+    {"environment": {"OVERRIDE_FPROP": "(", "BACKEND": "TE"}, "mixed_precision": "fp8"},
     {"environment": {}, "mixed_precision": "fp8"},
 ]
+for request in REQUESTS:
+    request["environment"] = {f"ACCELERATE_FP8_{name}": value for name, value in request.get("environment", {}).items()}
+#: What the messages of accelerate or Transformer Engine and of fp8lab have in common.
+COMMON = (
+    "E5M2",
+    "not available",
+    "not supported for MXFP8",
+    "mixed_precision='fp8'",
+    "FP8BackendType",
+    "truth value (",
+)
 
 
 @pytest.fixture(scope="module")
 def real_outcomes(accelerate):
     script = Path(__file__).with_name("real_accelerate.py")
     outcomes = {}
-    for device in ("h100", "b200"):
+    for device in DEVICES:
         done = subprocess.run(
             [sys.executable, "-m", "fp8lab.te", "--device", device, str(script)],
             input=json.dumps([REQUESTS, list(MODELS)]),
@@ -332,14 +342,15 @@ def real_outcomes(accelerate):
     return outcomes
 
 
-@pytest.mark.parametrize("device", ["h100", "b200"])
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("number", range(len(REQUESTS)))
 def test_prepare_enters_the_recipe_that_is_told(real_outcomes, device, number):
     real = real_outcomes[device]["requests"][number]
     found = effective(**REQUESTS[number], device=device)
     if "error" in real:
-        assert found.error is not None, real
-        assert real["error"] in found.error
+        assert found.error is not None and found.error.startswith(real["error"])
+        common = [words for words in COMMON if words in real["message"]]
+        assert [words for words in COMMON if words in found.error] == common
         return
     assert found.error is None and found.backend == real["backend"] and found.mixed_precision == real["precision"]
     if found.backend == "TE":
@@ -351,4 +362,4 @@ def test_prepare_enters_the_recipe_that_is_told(real_outcomes, device, number):
 @pytest.mark.parametrize("name", MODELS)
 def test_transformer_engine_converts_the_layers_that_are_told(real_outcomes, name):
     told = {one.name: one.becomes for one in converted_layers(models()[name], "TE") if one.becomes}
-    assert real_outcomes["h100"]["models"][name] == told
+    assert real_outcomes["b200"]["models"][name] == told
