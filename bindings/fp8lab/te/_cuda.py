@@ -136,6 +136,7 @@ def stand_ins(replaced: Replacements, device: Device, generator: CudaGenerator, 
     _random(replaced, torch, generator)
     _tensors(replaced, torch, pretend_cuda)
     _autocast(replaced, torch)
+    _collectives(replaced, torch)
 
 
 def _device_answers(replaced: Replacements, torch: Any, device: Device, pretend_cuda: bool) -> None:
@@ -234,17 +235,25 @@ def _random(replaced: Replacements, torch: Any, generator: CudaGenerator) -> Non
 def _tensors(replaced: Replacements, torch: Any, pretend_cuda: bool) -> None:
     """What a tensor says of where it is: to Transformer Engine, and with ``pretend_cuda`` to all but PyTorch, on the
     GPU."""
+    from fp8lab.te._mode import is_on_cpu
 
-    own_is_cpu = torch.Tensor.is_cpu.__get__
+    own = torch.Tensor.is_cpu.__get__
     own_wrapper = torch.Tensor._make_wrapper_subclass
 
     def make_wrapper(*args: Any, **options: Any) -> Any:
         return own_wrapper(*args, **{**options, "device": torch.device("cpu")})
 
-    def is_cpu(tensor: Any) -> bool:
-        return bool(own_is_cpu(tensor)) and not seen_on_gpu(pretend_cuda, 2)
+    def own_is_cpu(tensor: Any) -> bool:
+        with torch._C.DisableTorchFunction():  # a mode would be asked for the property that stands there now
+            return bool(own(tensor))
 
-    replaced.set(torch.Tensor, "is_cuda", property(lambda _self: seen_on_gpu(pretend_cuda, 2)))
+    def is_cpu(tensor: Any) -> bool:
+        return own_is_cpu(tensor) and (is_on_cpu(tensor) or not seen_on_gpu(pretend_cuda, 2))
+
+    def is_cuda(tensor: Any) -> bool:
+        return own_is_cpu(tensor) and not is_on_cpu(tensor) and seen_on_gpu(pretend_cuda, 2)
+
+    replaced.set(torch.Tensor, "is_cuda", property(is_cuda))
     replaced.set(torch.Tensor, "is_cpu", property(is_cpu))
     replaced.set(torch.Tensor, "_make_wrapper_subclass", staticmethod(make_wrapper))
     # What was saved for a GPU is loaded to the CPU.
@@ -276,3 +285,25 @@ def _autocast(replaced: Replacements, torch: Any) -> None:
     replaced.set(torch, "is_autocast_enabled", lambda device_type=None: own_enabled(device_of(device_type)))
     replaced.set(torch, "get_autocast_dtype", lambda device_type="cuda": own_dtype(device_of(device_type)))
     replaced.set(torch, "get_autocast_gpu_dtype", lambda: own_dtype("cpu"))
+
+
+def _collectives(replaced: Replacements, torch: Any) -> None:
+    """Groups of processes that ask for NCCL get Gloo, whose collectives take tensors of the CPU."""
+    if not torch.distributed.is_available():
+        return
+    own_init, own_new = torch.distributed.init_process_group, torch.distributed.new_group
+
+    def on_cpu(backend: Any) -> Any:
+        return "gloo" if isinstance(backend, str) and "nccl" in backend else backend
+
+    def init_process_group(backend: Any = None, *args: Any, **options: Any) -> None:
+        options.pop("device_id", None)
+        own_init("gloo" if backend is None else on_cpu(backend), *args, **options)
+
+    def new_group(ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **options: Any) -> Any:
+        options.pop("device_id", None)
+        return own_new(ranks, timeout, on_cpu(backend), *args, **options)
+
+    for owner in (torch.distributed, torch.distributed.distributed_c10d):
+        replaced.set(owner, "init_process_group", init_process_group)
+        replaced.set(owner, "new_group", new_group)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls with device="cuda" run on the CPU, and remember that their tensors are the GPU's.
 
-A tensor on the GPU is one of the CPU whose storage has a mark. A mark says which generator a draw takes its numbers
-from, and that a copy to the other side is a copy. What PyTorch computes of marked tensors has no mark: no draw follows.
+A tensor that was made on the GPU, or moved there, is one of the CPU whose storage has a mark; so has one that was moved
+back. A mark says which generator a draw takes its numbers from, and that a copy to the other side is a copy. What PyTorch
+computes has no mark: it draws nothing, and counts as on the GPU for who sees one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from fp8lab.te._draws import CudaGenerator, draw_normal, draw_uniform, warn_of_cpu_draw
 
-__all__ = ["CudaToCpu", "is_on_gpu", "over_backward"]
+__all__ = ["CudaToCpu", "is_on_cpu", "is_on_gpu", "over_backward"]
 
 _GPU = torch.device("cuda", 0)
 _MARK = "_fp8lab_te_gpu"
@@ -27,7 +28,19 @@ _OTHER_FACTORIES = ("randint", "randperm", "randint_like")
 
 def is_on_gpu(tensor: Any) -> bool:
     """Whether a plain tensor was made on the emulated GPU."""
-    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and hasattr(_storage(tensor), _MARK)
+    return _mark(tensor) is True
+
+
+def is_on_cpu(tensor: Any) -> bool:
+    """Whether a plain tensor was moved to the CPU, or made there by name."""
+    return _mark(tensor) is False
+
+
+def _mark(tensor: Any) -> bool | None:
+    """True for a plain tensor on the GPU, False for one that was moved to the CPU, None for what has no mark."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return None
+    return getattr(_storage(tensor), _MARK, None)
 
 
 def _storage(tensor: Any) -> Any:
@@ -37,9 +50,9 @@ def _storage(tensor: Any) -> Any:
         return None
 
 
-def _marked(tensor: Any) -> Any:
+def _marked(tensor: Any, on_gpu: bool = True) -> Any:
     if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided and not tensor.is_meta:
-        setattr(_storage(tensor), _MARK, True)
+        setattr(_storage(tensor), _MARK, on_gpu)
     return tensor
 
 
@@ -78,6 +91,7 @@ class CudaToCpu(TorchFunctionMode):
             torch.nn.init.normal_: self._init_normal,
             torch.nn.init.kaiming_uniform_: self._init_kaiming_uniform,
             torch.normal: self._torch_normal,
+            torch._scaled_mm: _scaled_mm,
         }
         for name in ("rand", "randn", "rand_like", "randn_like"):
             self._handlers[getattr(torch, name)] = self._drawn(name)
@@ -111,12 +125,13 @@ class CudaToCpu(TorchFunctionMode):
         if on_gpu and func in self._other_factories:
             warn_of_cpu_draw(self._other_factories[func])
         result = func(*args, **_on_cpu(options))
-        return _marked(result) if on_gpu else result
+        return _marked(result, on_gpu) if on_gpu or _is_cpu(options.get("device")) else result
 
     def _device_of(self, args: tuple[Any, ...], _options: dict[str, Any]) -> Any:
         """Where a tensor is: who sees a GPU sees it there."""
         device = torch.Tensor.device.__get__(*args)
-        return _GPU if device.type == "cpu" and self._is_seen_on_gpu(3) else device
+        is_hidden = device.type == "cpu" and _mark(args[0]) is not False
+        return _GPU if is_hidden and self._is_seen_on_gpu(3) else device
 
     def _index_of(self, args: tuple[Any, ...], _options: dict[str, Any]) -> int:
         return 0 if self._is_seen_on_gpu(3) else int(torch.Tensor.get_device(*args))
@@ -235,6 +250,13 @@ class CudaToCpu(TorchFunctionMode):
         return torch.normal(*args, **_on_cpu(options))
 
 
+def _scaled_mm(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    from fp8lab.te.gemm import scaled_mm
+
+    with torch.no_grad(), torch._C.DisableTorchFunction():
+        return scaled_mm(*args, **options)
+
+
 _BOUNDS = (0.0, 1.0)  # of a uniform draw, and mean and deviation of a normal one
 
 
@@ -271,6 +293,6 @@ def _moved(tensor: Any, result: Any, to_gpu: bool) -> Any:
     """A tensor that is on the other side: a copy of its own, where it was not there already."""
     if type(result) not in (torch.Tensor, torch.nn.Parameter):
         return result
-    if is_on_gpu(tensor) != to_gpu and _storage(result) is _storage(tensor):
+    if _mark(tensor) is not to_gpu and _storage(result) is _storage(tensor):
         result = result.clone()
-    return _marked(result) if to_gpu else result
+    return _marked(result, to_gpu)

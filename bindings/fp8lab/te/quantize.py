@@ -128,11 +128,13 @@ def dequantize(input: Any, otype: Any) -> Any:
 
 def _write_delayed(quantizer: Any, x: Any, result: Any, given: dict[str, Any]) -> None:
     """The cast by the scale of earlier steps; the amax slot keeps the largest."""
+    _check_float8(result)
     history = _history(format_name(quantizer.dtype)).copy()
     history.scale = float(quantizer.scale.detach().reshape(-1)[0])
     made = fp8lab.quantize(x, history, threads=threads())
     slot = quantizer.amax.detach().reshape(-1)
-    slot[0] = max(float(slot[0]), made.amax)
+    if slot.numel():
+        slot[0] = max(float(slot[0]), made.amax)
     _store_float8(result, made)
 
 
@@ -151,6 +153,7 @@ def _given_scale(name: str) -> Any:
 
 def _write_current(quantizer: Any, x: Any, result: Any, given: dict[str, Any]) -> None:
     """The cast by the scale that the tensor's own amax makes, or the largest of a group's."""
+    _check_float8(result)
     recipe = _current_recipe(format_name(quantizer.dtype), quantizer.amax_epsilon, quantizer.force_pow_2_scales)
     amax = given["amax"]
     if quantizer.with_amax_reduction:
@@ -172,6 +175,15 @@ def _largest_of_group(quantizer: Any, amaxes: list[float]) -> list[float]:
     shared = torch.tensor(amaxes, dtype=torch.float32)
     torch.distributed.all_reduce(shared, op=torch.distributed.ReduceOp.MAX, group=group)
     return [float(one) for one in shared]
+
+
+def _check_float8(result: Any) -> None:
+    """The cast kernel writes the transpose beside the codes, never alone."""
+    if result._data is None and result._transpose is not None:
+        raise NotImplementedError(
+            "Columnwise-only per-tensor FP8 quantization is not implemented; the cast-transpose kernel requires rowwise "
+            "output storage."
+        )
 
 
 def _store_float8(result: Any, made: Any) -> None:

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How results of ``fp8lab.operators`` become Transformer Engine's: rounded or not, quantized or not, as its kernels do."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+
+from fp8lab.te.quantize import quantize_as, threads
+from fp8lab.te.state import amax_of
+from fp8lab.te.tensors import kind_of_quantizer
+
+__all__ = ["as_tensor", "operators", "quantized_result", "rounded", "type_name"]
+
+_NAMES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+
+
+def operators() -> Any:
+    """The module ``fp8lab.operators``."""
+    return importlib.import_module("fp8lab.operators")
+
+
+def type_name(dtype: torch.dtype) -> str:
+    """fp8lab's name of a type in high precision."""
+    if dtype not in _NAMES:
+        raise TypeError(f"the type must be float32, float16 or bfloat16, not {dtype}")
+    return _NAMES[dtype]
+
+
+def as_tensor(array: Any) -> Any:
+    """An array of fp8lab as a tensor of PyTorch, without a copy."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def rounded(values: Any, dtype: torch.dtype) -> Any:
+    """Float32 results rounded once."""
+    return values.to(dtype)
+
+
+def quantized_result(wide: Any, dtype: torch.dtype, quantizer: Any, output: Any, amax_is_wide: bool) -> Any:
+    """What a kernel that ends with a quantizer writes.
+
+    Delayed scaling casts the unrounded result. All others quantize the result rounded to ``dtype``; ``amax_is_wide``:
+    current scaling, and NVFP4 without a Hadamard matrix, by the amax of the unrounded one.
+    """
+    kind = kind_of_quantizer(quantizer)
+    if kind == "delayed":
+        return quantize_as(wide, quantizer, dtype, output)
+    takes_wide = kind == "current" or (kind == "nvfp4" and not (quantizer.with_rht or quantizer.row_scaled_nvfp4))
+    amax = amax_of(wide) if amax_is_wide and takes_wide else None
+    return quantize_as(rounded(wide, dtype), quantizer, dtype, output, amax=amax)
+
+
+def options() -> dict[str, Any]:
+    """The options that every function of ``fp8lab.operators`` takes."""
+    return {"threads": threads()}
