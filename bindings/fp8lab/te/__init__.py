@@ -5,8 +5,8 @@
 >>> fp8lab.te.activate("h100")                # doctest: +SKIP
 >>> import transformer_engine.pytorch as te   # doctest: +SKIP
 
-``python -m fp8lab.te script.py`` runs a program so, and what it starts. ``devices()`` lists the devices, ``functions()``
-what is provided of the extension and what is refused, with the reason.
+``python -m fp8lab.te script.py`` runs a program so, and what it starts. ``devices()`` lists the devices,
+``functions()`` what is provided of the extension and what is refused, with the reason.
 """
 
 from fp8lab.te._activation import Activation, activate, active_device

@@ -121,7 +121,6 @@ class Activation:
         import torch._dynamo
         import torch.distributed.fsdp
         import torch.distributed.tensor  # noqa: F401  # before answers change: they ask for the GPU
-
         from torch.autograd.function import BackwardCFunction
 
         from fp8lab.te._mode import CudaToCpu, over_backward
@@ -247,8 +246,7 @@ def _check_installed() -> None:
     other = importlib.util.find_spec(EXTENSION)
     if other is not None:
         raise RuntimeError(
-            f"another {EXTENSION} is installed ({other.origin}): uninstall it, or use an environment without it, so that "
-            "no call reaches it"
+            f"another {EXTENSION} is installed ({other.origin}): uninstall it, or use an environment without it"
         )
     for package in ("torch", "transformer_engine"):
         if importlib.util.find_spec(package) is None:

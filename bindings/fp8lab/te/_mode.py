@@ -2,8 +2,8 @@
 """Calls with device="cuda" run on the CPU, and remember that their tensors are the GPU's.
 
 A tensor that was made on the GPU, or moved there, is one of the CPU whose storage has a mark; so has one that was moved
-back. A mark says which generator a draw takes its numbers from, and that a copy to the other side is a copy. What PyTorch
-computes has no mark: it draws nothing, and counts as on the GPU for who sees one.
+back. A mark says which generator a draw takes its numbers from, and that a copy to the other side is a copy. What
+PyTorch computes has no mark: it draws nothing, and counts as on the GPU for who sees one.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _is_cpu(device: Any) -> bool:
     return isinstance(device, str) and device == "cpu"
 
 
-class CudaToCpu(TorchFunctionMode):
+class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no types
     """The mode that stands over all calls of PyTorch's functions while a device is emulated."""
 
     def __init__(self, generator: CudaGenerator, is_seen_on_gpu: Callable[[int], bool]) -> None:

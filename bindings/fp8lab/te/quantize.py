@@ -181,8 +181,8 @@ def _check_float8(result: Any) -> None:
     """The cast kernel writes the transpose beside the codes, never alone."""
     if result._data is None and result._transpose is not None:
         raise NotImplementedError(
-            "Columnwise-only per-tensor FP8 quantization is not implemented; the cast-transpose kernel requires rowwise "
-            "output storage."
+            "Columnwise-only per-tensor FP8 quantization is not implemented; the cast-transpose kernel requires "
+            "rowwise output storage."
         )
 
 
@@ -223,7 +223,7 @@ def _is_cast_only(quantizer: Any, x: Any, given: dict[str, Any]) -> bool:
         return False
     if not quantizer.rowwise_usage:
         return False
-    return quantizer.columnwise_usage or x.shape[1] % 128 == 0
+    return bool(quantizer.columnwise_usage) or x.shape[1] % 128 == 0
 
 
 def _both(quantizer: Any, x: Any, recipe: Any, **given: Any) -> dict[str, Any]:
