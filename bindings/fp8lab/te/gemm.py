@@ -387,7 +387,8 @@ def scaled_mm(
     made = fp8lab.gemm(
         left.view(torch.uint8).numpy(), right.view(torch.uint8).numpy(), recipe, format_a=names[self.dtype],
         format_b=names[mat2.dtype], scale_a=_scale_of(scale_a, left.shape[0]),
-        scale_b=_scale_of(scale_b, right.shape[0]), bias=None if bias is None else bias.detach().to(torch.float32).numpy(), threads=threads(),
+        scale_b=_scale_of(scale_b, right.shape[0]),
+        bias=None if bias is None else bias.detach().to(torch.float32).numpy(), threads=threads(),
     )  # fmt: skip
     return _as_torch(made)
 

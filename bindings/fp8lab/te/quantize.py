@@ -402,7 +402,7 @@ def _float8_as_quantized(tensor: Any) -> Any:
     codes = tensor._data
     if codes is None:
         codes = tensor._transpose.detach().reshape(tensor._transpose.shape[0], -1).t().contiguous()
-    return fp8lab.Quantized.from_arrays(codes.detach(), scale, recipe, allow_special_scales=True)
+    return fp8lab.Quantized.from_arrays(matrix(codes), scale, recipe, allow_special_scales=True)
 
 
 def _from_codes(codes: Any, scales: Any, recipe: Any, direction: str, is_swizzled: bool, **given: Any) -> Any:
