@@ -2,9 +2,8 @@
 """For test suites of kernels: assertions whose failure says what the kernel did.
 
 pytest finds this plugin where fp8lab is installed. Tests take its fixtures ``assert_codes_equal`` and
-``assert_matches``, or import these functions. ``--fp8lab-te-device NAME`` emulates a device for Transformer Engine.
-Arrays may be of NumPy, ml_dtypes, torch, JAX and CuPy; those on a device
-are copied to the host once.
+``assert_matches``, or import these functions. Arrays may be of NumPy, ml_dtypes, torch, JAX and CuPy; those on a device
+are copied to the host once. ``--fp8lab-te-device NAME`` emulates a device for Transformer Engine.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Emulates the device before any test is imported. All code sees a GPU, for test suites ask whether there is one."""
+    """Emulates the device before a test is imported. All code sees a GPU: test suites ask whether there is one."""
     device = early_config.known_args_namespace.fp8lab_te_device
     if device is None:
         return

@@ -6,8 +6,8 @@
 >>> import transformer_engine.pytorch as te   # doctest: +SKIP
 
 ``python -m fp8lab.te script.py`` runs a program so, and what it starts. ``devices()`` lists the devices, and
-``functions()`` what is provided of the extension and what is refused, with the reason. ``effective_recipe()`` says which
-recipe runs when Hugging Face accelerate is asked for one, and ``converted_layers()`` in which layers.
+``functions()`` what is provided of the extension and what is refused, with the reason. ``effective_recipe()`` says
+which recipe runs when Hugging Face accelerate is asked for one, and ``converted_layers()`` in which layers.
 """
 
 from fp8lab.te._activation import Activation, activate, active_device

@@ -54,8 +54,7 @@ def _parsed(words: list[str]) -> tuple[str, bool, bool, list[str]]:
 def inherit(device: str, pretends: bool) -> None:
     """Has the Python programs that this process starts emulate the same device.
 
-    They find a ``sitecustomize`` first on their path, which acts when they import torch, and runs the one that is behind
-    it.
+    They find a ``sitecustomize`` first on their path. It acts when they import torch, and runs the one behind it.
     """
     os.environ[DEVICE_VARIABLE] = device
     os.environ[PRETEND_VARIABLE] = "1" if pretends else "0"

@@ -27,7 +27,6 @@ EXTENSION = "transformer_engine_torch"
 DEVICE_VARIABLE, PRETEND_VARIABLE = "FP8LAB_TE_DEVICE", "FP8LAB_TE_PRETEND_CUDA"
 
 _TRITON = "transformer_engine.pytorch.triton"
-_COMMON = "transformer_engine.common"
 #: What Transformer Engine reads when it is imported or run: no compilation, and of attention what PyTorch computes.
 _SETTINGS = {"NVTE_FRAMEWORK": "pytorch", "NVTE_TORCH_COMPILE": "0", "NVTE_FLASH_ATTN": "0", "NVTE_FUSED_ATTN": "0"}
 _INSTALL = (
@@ -79,6 +78,41 @@ class _CommonLoader(importlib.abc.Loader):
         module.load_framework_extension = load_framework_extension  # type: ignore[attr-defined]
 
 
+class _TensorLoader(importlib.abc.Loader):
+    """Runs Transformer Engine's module of quantized tensors; PyTorch dispatches to them under the mode."""
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
+        module: types.ModuleType | None = self._own.create_module(spec)
+        return module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        import torch
+
+        from fp8lab.te._mode import under
+
+        self._own.exec_module(module)
+        tensor: Any = vars(module)["QuantizedTensor"]
+
+        def wrap(kind: Any, /, **_options: Any) -> None:
+            if "__torch_dispatch__" not in vars(kind):
+                return
+            own = vars(kind)["__torch_dispatch__"].__func__
+
+            def dispatch(cls: Any, *args: Any, **options: Any) -> Any:
+                if _ACTIVATION is None or not _ACTIVATION.is_active:
+                    return own(cls, *args, **options)
+                return under(_ACTIVATION.mode, own)(cls, *args, **options)
+
+            kind.__torch_dispatch__ = classmethod(dispatch)
+
+        wrap(tensor)
+        tensor.__init_subclass__ = classmethod(wrap)
+        tensor.untyped_storage = lambda self: torch.UntypedStorage(0)  # on its device there is none
+
+
 class _Finder(importlib.abc.MetaPathFinder):
     """Finds the extension, and what Transformer Engine imports of Triton, here."""
 
@@ -93,12 +127,18 @@ class _Finder(importlib.abc.MetaPathFinder):
             from fp8lab.te.extension import make_triton_module
 
             return importlib.machinery.ModuleSpec(name, _Loader(make_triton_module), is_package=name == _TRITON)
-        if name == _COMMON:
+        if name in _LOADERS:
             spec = importlib.machinery.PathFinder.find_spec(name, path, target)
             if spec is not None:
-                spec.loader = _CommonLoader(spec.loader)
+                spec.loader = _LOADERS[name](spec.loader)
             return spec
         return None
+
+
+_LOADERS: dict[str, Any] = {
+    "transformer_engine.common": _CommonLoader,
+    "transformer_engine.pytorch.quantized_tensor": _TensorLoader,
+}
 
 
 class Activation:
@@ -121,10 +161,9 @@ class Activation:
         import torch._dynamo
         import torch.distributed.fsdp
         import torch.distributed.tensor  # noqa: F401  # before answers change: they ask for the GPU
-
         from torch.autograd.function import BackwardCFunction
 
-        from fp8lab.te._mode import CudaToCpu, over_backward
+        from fp8lab.te._mode import CudaToCpu, under
 
         for name, value in _SETTINGS.items():
             self._environment[name] = os.environ.get(name)
@@ -135,7 +174,7 @@ class Activation:
         for name in ("apply", "apply_boxed"):
             if hasattr(BackwardCFunction, name):
                 own = getattr(BackwardCFunction, name)
-                self._replaced.set(BackwardCFunction, name, over_backward(self._mode, own))
+                self._replaced.set(BackwardCFunction, name, under(self._mode, own))
         self._mode.__enter__()
 
     def deactivate(self) -> None:
@@ -151,6 +190,11 @@ class Activation:
         self._replaced.undo()
         for name, value in self._environment.items():
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+    @property
+    def mode(self) -> Any:
+        """The mode over PyTorch's functions while it is on."""
+        return self._mode
 
     @property
     def is_active(self) -> bool:
@@ -247,8 +291,7 @@ def _check_installed() -> None:
     other = importlib.util.find_spec(EXTENSION)
     if other is not None:
         raise RuntimeError(
-            f"another {EXTENSION} is installed ({other.origin}): uninstall it, or use an environment without it, so that "
-            "no call reaches it"
+            f"another {EXTENSION} is installed ({other.origin}): uninstall it, or use an environment without it"
         )
     for package in ("torch", "transformer_engine"):
         if importlib.util.find_spec(package) is None:

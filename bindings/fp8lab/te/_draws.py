@@ -159,8 +159,8 @@ def warn_of_cpu_draw(what: str) -> None:
         return
     _WARNED.add(what)
     warnings.warn(
-        f"{what} has the numbers of PyTorch's CPU generator, not those of the emulated GPU: fp8lab.te has the GPU's for "
-        "rand, randn, uniform_ and normal_ alone, in float32, float16 and bfloat16",
+        f"{what} has the numbers of PyTorch's CPU generator, not those of the emulated GPU: fp8lab.te has the GPU's "
+        "for rand, randn, uniform_ and normal_ alone, in float32, float16 and bfloat16",
         UserWarning,
         stacklevel=4,
     )

@@ -26,7 +26,8 @@ class Function(NamedTuple):
 
     def refusal(self) -> Any:
         """What stands in its place where it is refused: a function, or a class, that raises."""
-        message = f"transformer_engine_torch.{self.name} is not provided by fp8lab.te for transformer_engine 2.20.2: {self.why}"
+        name = f"transformer_engine_torch.{self.name}"
+        message = f"{name} is not provided by fp8lab.te for transformer_engine 2.20.2: {self.why}"
 
         def refuse(*_args: Any, **_options: Any) -> Any:
             raise NotImplementedError(message)

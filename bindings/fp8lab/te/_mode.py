@@ -2,12 +2,13 @@
 """Calls with device="cuda" run on the CPU, and remember that their tensors are the GPU's.
 
 A tensor that was made on the GPU, or moved there, is one of the CPU whose storage has a mark; so has one that was moved
-back. A mark says which generator a draw takes its numbers from, and that a copy to the other side is a copy. What PyTorch
-computes has no mark: it draws nothing, and counts as on the GPU for who sees one.
+back. A mark says which generator a draw takes its numbers from, and that a copy to the other side is a copy. What
+PyTorch computes has no mark: it draws nothing, and counts as on the GPU for who sees one.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from fp8lab.te._draws import CudaGenerator, draw_normal, draw_uniform, warn_of_cpu_draw
 
-__all__ = ["CudaToCpu", "is_on_cpu", "is_on_gpu", "over_backward"]
+__all__ = ["CudaToCpu", "is_on_cpu", "is_on_gpu", "under"]
 
 _GPU = torch.device("cuda", 0)
 _MARK = "_fp8lab_te_gpu"
@@ -50,10 +51,38 @@ def _storage(tensor: Any) -> Any:
         return None
 
 
+#: Whether a tensor was moved to the CPU, or made there by name: what is computed of it is there, too.
+_CPU_IS_NAMED: list[bool] = []
+
+
+def _beside_cpu(result: Any, args: tuple[Any, ...]) -> Any:
+    """What PyTorch computed of these arguments: on the CPU where one of them is, and none on the GPU."""
+    if type(result) is torch.Tensor:
+        flat = [one for arg in args for one in (arg if isinstance(arg, (list, tuple)) else (arg,))]
+        marks = {_mark(one) for one in flat}
+        if False in marks and True not in marks and _mark(result) is None:
+            return _marked(result, False)
+    return result
+
+
 def _marked(tensor: Any, on_gpu: bool = True) -> Any:
+    if not on_gpu and not _CPU_IS_NAMED:
+        _CPU_IS_NAMED.append(True)
     if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided and not tensor.is_meta:
         setattr(_storage(tensor), _MARK, on_gpu)
     return tensor
+
+
+def _is_quantized(tensor: Any) -> bool:
+    return type(tensor).__module__.startswith("transformer_engine.")
+
+
+def _quantized_on(tensor: Any, to_gpu: bool) -> Any:
+    """A quantized tensor on a side; Transformer Engine's own code copies its buffers where they are on the other."""
+    buffers = [one for one in tensor.get_metadata().values() if isinstance(one, torch.Tensor)]
+    if not buffers or is_on_cpu(buffers[0]) != to_gpu:
+        return tensor
+    return torch.ops.aten._to_copy.default(tensor, device=_GPU if to_gpu else torch.device("cpu"))
 
 
 def _is_gpu(device: Any) -> bool:
@@ -69,7 +98,7 @@ def _is_cpu(device: Any) -> bool:
     return isinstance(device, str) and device == "cpu"
 
 
-class CudaToCpu(TorchFunctionMode):
+class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no types
     """The mode that stands over all calls of PyTorch's functions while a device is emulated."""
 
     def __init__(self, generator: CudaGenerator, is_seen_on_gpu: Callable[[int], bool]) -> None:
@@ -115,7 +144,8 @@ class CudaToCpu(TorchFunctionMode):
             self._warn(self._warners[func], args, options)
         if "device" in options or "pin_memory" in options:
             return self._made(func, args, options)
-        return func(*args, **options)
+        result = func(*args, **options)
+        return _beside_cpu(result, args) if _CPU_IS_NAMED else result
 
     # --- where tensors are --------------------------------------------------------------------------------------------
 
@@ -139,16 +169,23 @@ class CudaToCpu(TorchFunctionMode):
     def _to(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         tensor = args[0]
         named = next((one for one in (*args[1:2], options.get("device")) if _is_gpu(one) or _is_cpu(one)), None)
+        if _is_quantized(tensor):
+            is_plain_move = named is not None and options.get("dtype") is None and len(args) <= 2
+            return _quantized_on(tensor, _is_gpu(named)) if is_plain_move else tensor.to(*args[1:], **_on_cpu(options))
         args = tuple(torch.device("cpu") if i and _is_gpu(one) else one for i, one in enumerate(args))
         result = tensor.to(*args[1:], **_on_cpu(options))
         return result if named is None else _moved(tensor, result, _is_gpu(named))
 
     def _cuda(self, args: tuple[Any, ...], _options: dict[str, Any]) -> Any:
         tensor = args[0]
+        if _is_quantized(tensor):
+            return _quantized_on(tensor, True)
         return _moved(tensor, tensor.to(torch.device("cpu")), True)
 
     def _cpu(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         tensor = args[0]
+        if _is_quantized(tensor):
+            return _quantized_on(tensor, False)
         return _moved(tensor, tensor.cpu(*args[1:], **options), False)
 
     def _like(self, func: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
@@ -231,7 +268,8 @@ class CudaToCpu(TorchFunctionMode):
             on_gpu = _is_gpu(named) if named is not None else name.endswith("_like") and is_on_gpu(args[0])
             given = options.get("generator")
             if not on_gpu:
-                return func(*args, **options)
+                result = func(*args, **options)
+                return _marked(result, False) if _is_cpu(named) else result
             empty = torch.empty_like if name.endswith("_like") else torch.empty
             rest = {key: value for key, value in _on_cpu(options).items() if key != "generator"}
             result = _marked(empty(*args, **{**rest, "requires_grad": False}))
@@ -260,15 +298,15 @@ def _scaled_mm(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
 _BOUNDS = (0.0, 1.0)  # of a uniform draw, and mean and deviation of a normal one
 
 
-def over_backward(mode: CudaToCpu, apply: Callable[..., Any]) -> Callable[..., Any]:
-    """The call of a backward in Python, under the mode: PyTorch has it off while ``Tensor.backward`` runs, and in
-    threads of its own."""
+def under(mode: CudaToCpu, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Code of others that PyTorch calls while it has the mode off, or in threads of its own: under the mode."""
 
-    def call(self: Any, *args: Any) -> Any:
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
         if mode in torch.overrides._get_current_function_mode_stack():
-            return apply(self, *args)
+            return function(*args, **options)
         with mode:
-            return apply(self, *args)
+            return function(*args, **options)
 
     return call
 

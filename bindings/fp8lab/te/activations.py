@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activations and their gradients with the quantizer that follows, as pytorch/csrc/extensions/activation.cpp and bias.cpp
-(2.20) compose them."""
+"""Activations and their gradients with the quantizer that follows.
+
+They are composed as in pytorch/csrc/extensions/activation.cpp and bias.cpp (2.20).
+"""
 
 from __future__ import annotations
 

@@ -52,7 +52,9 @@ class Device:
         return bool(self.block) and self.block == self.mxfp8
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.title}, compute capability {self.capability[0]}.{self.capability[1]}, {self.sms} SMs"
+        return (
+            f"{self.name}: {self.title}, compute capability {self.capability[0]}.{self.capability[1]}, {self.sms} SMs"
+        )
 
 
 def _hopper(name: str, title: str, sms: int, memory_gib: int) -> Device:

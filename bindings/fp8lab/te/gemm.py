@@ -83,7 +83,15 @@ def generic_gemm(
     }
     wide = fuses_cast or gelu
     product = _multiply(
-        A, bool(transA), B, bool(transB), use_split_accumulator, alpha, beta, "float32" if wide else _NAMES[dtype], **epilogue
+        A,
+        bool(transA),
+        B,
+        bool(transB),
+        use_split_accumulator,
+        alpha,
+        beta,
+        "float32" if wide else _NAMES[dtype],
+        **epilogue,
     ).view(shape)
     gelu_input = None
     if gelu:
@@ -107,9 +115,9 @@ def _output_type(a: Any, out: Any, output_dtype: Any) -> torch.dtype:
     if output_dtype is not None:
         return element_type(output_dtype)
     if kind_of_tensor(a) == "plain":
-        return a.dtype  # type: ignore[no-any-return]
+        return a.dtype
     if out is not None:
-        return out.dtype  # type: ignore[no-any-return]
+        return out.dtype
     raise ValueError("out_dtype must be given where the operands are quantized")
 
 
@@ -186,7 +194,9 @@ def _multiply(
     """The matrix op(B) @ op(A)^T."""
     left, right = _operand(b, not is_b_transposed, "B"), _operand(a, is_a_transposed, "A")
     kind = _kind_of_product(left, right)
-    recipe = _recipe(kind, _model(kind, left), bool(splits), float(alpha), float(beta) if c is not None else 1.0, output)
+    recipe = _recipe(
+        kind, _model(kind, left), bool(splits), float(alpha), float(beta) if c is not None else 1.0, output
+    )
     if kind == "nvfp4":
         made = fp8lab.gemm(left.array, right.array, recipe, bias=bias, c=c, threads=threads())
     else:
@@ -342,8 +352,8 @@ def _grouped_product(
     has_bias, has_gelu = bias.numel() > 0, pre_gelu.numel() > 0
     right, transa, left, transb = operands
     _, gradient, gelu_input, _ = generic_gemm(
-        right, transa, left, transb, out, None, None if out is None else out.dtype, bias if has_bias else None, bias_type,
-        has_gelu, pre_gelu if grad and has_gelu else None, grad, None, 0, accumulate, splits,
+        right, transa, left, transb, out, None, None if out is None else out.dtype, bias if has_bias else None,
+        bias_type, has_gelu, pre_gelu if grad and has_gelu else None, grad, None, 0, accumulate, splits,
     )  # fmt: skip
     if gradient is not None:
         bias.detach().copy_(gradient)
@@ -376,7 +386,8 @@ def scaled_mm(
     left, right = self.detach().contiguous(), mat2.detach().t().contiguous()
     made = fp8lab.gemm(
         left.view(torch.uint8).numpy(), right.view(torch.uint8).numpy(), recipe, format_a=names[self.dtype],
-        format_b=names[mat2.dtype], scale_a=_scale_of(scale_a, left.shape[0]), scale_b=_scale_of(scale_b, right.shape[0]),
+        format_b=names[mat2.dtype], scale_a=_scale_of(scale_a, left.shape[0]),
+        scale_b=_scale_of(scale_b, right.shape[0]),
         bias=None if bias is None else bias.detach().to(torch.float32).numpy(), threads=threads(),
     )  # fmt: skip
     return _as_torch(made)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LayerNorm and RMSNorm with the quantizer that follows, as pytorch/csrc/extensions/normalization.cpp (2.20) composes
-them."""
+"""LayerNorm and RMSNorm with the quantizer that follows.
+
+They are composed as in pytorch/csrc/extensions/normalization.cpp (2.20).
+"""
 
 from __future__ import annotations
 

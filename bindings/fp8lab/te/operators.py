@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How results of ``fp8lab.operators`` become Transformer Engine's: rounded or not, quantized or not, as its kernels do."""
+"""How results of ``fp8lab.operators`` become Transformer Engine's: rounded and quantized as its kernels do."""
 
 from __future__ import annotations
 

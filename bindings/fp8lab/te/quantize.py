@@ -181,8 +181,8 @@ def _check_float8(result: Any) -> None:
     """The cast kernel writes the transpose beside the codes, never alone."""
     if result._data is None and result._transpose is not None:
         raise NotImplementedError(
-            "Columnwise-only per-tensor FP8 quantization is not implemented; the cast-transpose kernel requires rowwise "
-            "output storage."
+            "Columnwise-only per-tensor FP8 quantization is not implemented; the cast-transpose kernel requires "
+            "rowwise output storage."
         )
 
 
@@ -223,7 +223,7 @@ def _is_cast_only(quantizer: Any, x: Any, given: dict[str, Any]) -> bool:
         return False
     if not quantizer.rowwise_usage:
         return False
-    return quantizer.columnwise_usage or x.shape[1] % 128 == 0
+    return bool(quantizer.columnwise_usage) or x.shape[1] % 128 == 0
 
 
 def _both(quantizer: Any, x: Any, recipe: Any, **given: Any) -> dict[str, Any]:
@@ -402,7 +402,7 @@ def _float8_as_quantized(tensor: Any) -> Any:
     codes = tensor._data
     if codes is None:
         codes = tensor._transpose.detach().reshape(tensor._transpose.shape[0], -1).t().contiguous()
-    return fp8lab.Quantized.from_arrays(codes.detach(), scale, recipe, allow_special_scales=True)
+    return fp8lab.Quantized.from_arrays(matrix(codes), scale, recipe, allow_special_scales=True)
 
 
 def _from_codes(codes: Any, scales: Any, recipe: Any, direction: str, is_swizzled: bool, **given: Any) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of delayed scaling, and scales of amaxes: ``tex.fused_amax_and_scale_update_after_reduction`` and others."""
+"""The state of delayed scaling, and amaxes."""
 
 from __future__ import annotations
 

@@ -284,8 +284,10 @@ def logical_shape(tensor: Any) -> tuple[int, ...]:
         raise ValueError(f"a {type(tensor).__name__} has no data: it was cleared, or its usages were switched off")
     packed = 2 if kind == "nvfp4" else 1
     if rowwise is not None:
-        return (*rowwise.shape[:-1], rowwise.shape[-1] * packed)
+        return (*rowwise.shape[:-1], rowwise.shape[-1] * packed) if rowwise.ndim else ()
     if not columnwise_first:
         return tuple(columnwise.shape)
+    if columnwise.ndim == 0:
+        return ()
     first, *rest = columnwise.shape
     return (*rest[:-1], rest[-1] * packed, first) if rest else (first,)

@@ -326,40 +326,36 @@ COMMON = (
 )
 
 
-@pytest.fixture(scope="module")
-def real_outcomes(accelerate):
-    script = Path(__file__).with_name("real_accelerate.py")
-    outcomes = {}
-    for device in DEVICES:
-        done = subprocess.run(
-            [sys.executable, "-m", "fp8lab.te", "--device", device, str(script)],
-            input=json.dumps([REQUESTS, list(MODELS)]),
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        outcomes[device] = json.loads(done.stdout.splitlines()[-1])
-    return outcomes
+def check_request(request, real, device):
+    """What accelerate did is what effective_recipe tells."""
+    found = effective(**request, device=device)
+    if "error" in real:
+        assert found.error is not None and found.error.startswith(real["error"]), (request, real)
+        common = [words for words in COMMON if words in real["message"]]
+        assert [words for words in COMMON if words in found.error] == common, (request, real)
+        return
+    assert found.error is None and found.backend == real["backend"] and found.mixed_precision == real["precision"], (
+        request
+    )
+    if found.backend == "TE":
+        assert found.recipe == real["recipe"], request
+        assert {name: real["fields"][name] for name in found.fields} == found.fields, request
+        assert (real["training"], real["evaluation"]) == (found.enters_fp8, found.in_eval), request
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("number", range(len(REQUESTS)))
-def test_prepare_enters_the_recipe_that_is_told(real_outcomes, device, number):
-    real = real_outcomes[device]["requests"][number]
-    found = effective(**REQUESTS[number], device=device)
-    if "error" in real:
-        assert found.error is not None and found.error.startswith(real["error"])
-        common = [words for words in COMMON if words in real["message"]]
-        assert [words for words in COMMON if words in found.error] == common
-        return
-    assert found.error is None and found.backend == real["backend"] and found.mixed_precision == real["precision"]
-    if found.backend == "TE":
-        assert found.recipe == real["recipe"]
-        assert {name: real["fields"][name] for name in found.fields} == found.fields
-        assert (real["training"], real["evaluation"]) == (found.enters_fp8, found.in_eval)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_transformer_engine_converts_the_layers_that_are_told(real_outcomes, name):
-    told = {one.name: one.becomes for one in converted_layers(models()[name], "TE") if one.becomes}
-    assert real_outcomes["b200"]["models"][name] == told
+def test_the_real_accelerator_does_what_is_told(accelerate, device):
+    script = Path(__file__).with_name("real_accelerate.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "fp8lab.te", "--device", device, str(script)],
+        input=json.dumps([REQUESTS, list(MODELS)]),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    real = json.loads(done.stdout.splitlines()[-1])
+    for request, outcome in zip(REQUESTS, real["requests"], strict=True):
+        check_request(request, outcome, device)
+    for name in MODELS:
+        told = {one.name: one.becomes for one in converted_layers(models()[name], "TE") if one.becomes}
+        assert real["models"][name] == told

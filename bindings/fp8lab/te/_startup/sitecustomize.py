@@ -10,12 +10,15 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+from typing import Any
 
 
 class _AfterTorch(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Imports torch as it is, and then activates the device."""
 
-    def find_spec(self, name, path=None, target=None):
+    _own: Any
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "torch":
             return None
         sys.meta_path.remove(self)
@@ -25,10 +28,10 @@ class _AfterTorch(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self._own, spec.loader = spec.loader, self
         return spec
 
-    def create_module(self, spec):
+    def create_module(self, spec: Any) -> Any:
         return self._own.create_module(spec)
 
-    def exec_module(self, module):
+    def exec_module(self, module: Any) -> None:
         module.__spec__.loader = module.__loader__ = self._own
         self._own.exec_module(module)
         from fp8lab.te import activate
@@ -37,7 +40,7 @@ class _AfterTorch(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         activate(os.environ["FP8LAB_TE_DEVICE"], pretend_cuda=pretends)
 
 
-def _run_the_next():
+def _run_the_next() -> None:
     """The sitecustomize that this one hides."""
     here = os.path.dirname(os.path.abspath(__file__))
     others = [one for one in sys.path if os.path.abspath(one or os.curdir) != here]

@@ -1,0 +1,514 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program sees under ``python -m fp8lab.te``: one function a claim, run by ``inside.py`` in a process per device.
+
+What Transformer Engine's modules compute is compared with fp8lab's own layers and state, which are tested apart.
+"""
+
+import dataclasses
+import os
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+
+DTYPES = ("bfloat16", "float16", "float32")
+SHAPE = (64, 96, 160)  # tokens, in, out
+
+
+def words(tensor) -> bytes:
+    """Every bit of a tensor or array."""
+    import torch
+
+    if isinstance(tensor, torch.Tensor):
+        tensor = tensor.detach().contiguous()
+        tensor = tensor.view(torch.int16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
+    return np.ascontiguousarray(tensor).tobytes()
+
+
+def drawn(step: int, rows: int, columns: int, dtype: str, size: float = 1.0):
+    """A matrix of normal values, some of them outliers, as torch and as fp8lab take it."""
+    import torch
+
+    values = np.random.default_rng([step, rows, columns]).standard_normal((rows, columns)).astype(np.float32)
+    values[::7, ::5] *= 20
+    return torch.from_numpy(values * np.float32(size)).to(getattr(torch, dtype))
+
+
+def with_type(recipe: str, dtype: str, dy=None):
+    """The linear recipe for activations of that type; with another cast of dy where given."""
+    import fp8lab
+
+    named = next(one.recipe for one in fp8lab.linear_recipes() if one.name == recipe)
+
+    def gemm(one, output=None, **casts):
+        casts = {"a": one.a, "b": one.b, **casts}
+        return fp8lab.LinearGemm(one.recipe, casts["a"], casts["b"], output=output)
+
+    of_dy = {} if dy is None else {"a": dy}
+    return dataclasses.replace(
+        named, fprop=gemm(named.fprop, dtype), dgrad=gemm(named.dgrad, dtype, **of_dy), wgrad=gemm(named.wgrad, **of_dy)
+    )
+
+
+def compare_linear(
+    te_recipe, recipe: str, dtype: str, steps: int = 3, bias: bool = True, delayed=None, dy=None
+) -> None:
+    """te.Linear under a recipe against Fp8State: y, dx, dw and db of each step, every bit.
+
+    Under block scaling and NVFP4 Transformer Engine's Python has PyTorch sum the bias's gradient.
+    """
+    import fp8lab
+    import torch
+    import transformer_engine.pytorch as te
+
+    tokens, inputs, outputs = SHAPE if "nvfp4" not in recipe else (64, 128, 192)
+    layer = te.Linear(inputs, outputs, bias=bias, params_dtype=getattr(torch, dtype))
+    with torch.no_grad():
+        layer.weight.copy_(drawn(99, outputs, inputs, dtype, 0.05))
+        if bias:
+            layer.bias.copy_(drawn(98, 1, outputs, dtype)[0])
+    state, linear = fp8lab.Fp8State(layers=1), with_type(recipe, dtype, dy)
+    for step in range(steps):
+        x = drawn(step, tokens, inputs, dtype, step + 1).requires_grad_()
+        gradient = drawn(step + 50, tokens, outputs, dtype, 1e-3)
+        layer.zero_grad()
+        with te.autocast(recipe=te_recipe):
+            y = layer(x)
+        y.backward(gradient)
+        with state.autocast(linear, delayed=delayed):
+            call = state.forward(0, x, layer.weight, layer.bias if bias else None)
+        dx, dw = state.backward(call, gradient)
+        expected_dw = torch.from_numpy(dw).to(layer.weight.dtype)
+        assert y.dtype == x.dtype and words(y) == words(call.y), f"y of step {step}"
+        assert words(x.grad) == words(dx), f"dx of step {step}"
+        assert words(layer.weight.grad) == words(expected_dw), f"dw of step {step}"
+        if bias:
+            by_torch = "block" in recipe or "nvfp4" in recipe
+            sums = gradient.sum(0) if by_torch else torch.from_numpy(fp8lab.linear_bias_gradient(gradient))
+            expected = sums.to(layer.bias.dtype)
+            assert words(layer.bias.grad) == words(expected), f"db of step {step}"
+
+
+def recipes():
+    from transformer_engine.common import recipe
+
+    return recipe
+
+
+# --- on an H100 -------------------------------------------------------------------------------------------------------
+
+
+def linear_under_delayed_scaling(dtype: str) -> None:
+    import fp8lab
+
+    compare_linear(
+        recipes().DelayedScaling(amax_history_len=3), "te_delayed_hopper", dtype, steps=5,
+        delayed=fp8lab.Delayed(amax_history_len=3),
+    )  # fmt: skip
+
+
+def linear_under_current_scaling(dtype: str) -> None:
+    compare_linear(recipes().Float8CurrentScaling(), "te_current_scaling_hopper", dtype)
+
+
+def linear_under_block_scaling(dtype: str) -> None:
+    compare_linear(recipes().Float8BlockScaling(), "te_block_hopper", dtype)
+
+
+def linear_without_bias() -> None:
+    compare_linear(recipes().Float8CurrentScaling(), "te_current_scaling_hopper", "bfloat16", bias=False)
+
+
+def linear_in_high_precision() -> None:
+    """Outside of autocast the GEMMs are those of the device's tensor cores: fp32 runs as TF32."""
+    import fp8lab
+    import torch
+    import transformer_engine.pytorch as te
+
+    for recipe, dtype in (("bf16_hopper", "bfloat16"), ("tf32_hopper", "float32")):
+        tokens, inputs, outputs = SHAPE
+        layer = te.Linear(inputs, outputs, bias=False, params_dtype=getattr(torch, dtype))
+        x, gradient = drawn(1, tokens, inputs, dtype).requires_grad_(), drawn(2, tokens, outputs, dtype)
+        y = layer(x)
+        y.backward(gradient)
+        assert words(y) == words(fp8lab.linear(x, layer.weight, recipe=recipe)), f"y in {dtype}"
+        assert words(x.grad) == words(fp8lab.linear_dgrad(gradient, layer.weight, recipe=recipe)), f"dx in {dtype}"
+        dw = torch.from_numpy(fp8lab.linear_wgrad(gradient, x, recipe=recipe)).to(x.dtype)
+        assert words(layer.weight.grad) == words(dw), f"dw in {dtype}"
+
+
+def gradients_accumulate_into_main_grad() -> None:
+    """Microbatches: the weight is quantized once, and wgrad adds to a float32 main_grad in its GEMM."""
+    import fp8lab
+    import torch
+    import transformer_engine.pytorch as te
+
+    tokens, inputs, outputs = SHAPE
+    layer = te.Linear(inputs, outputs, bias=False, params_dtype=torch.bfloat16, fuse_wgrad_accumulation=True)
+    layer.weight.main_grad = torch.zeros(outputs, inputs)
+    state, linear = fp8lab.Fp8State(layers=1), with_type("te_current_scaling_hopper", "bfloat16")
+    expected = np.zeros((outputs, inputs), np.float32)
+    for step in range(3):
+        x = drawn(step, tokens, inputs, "bfloat16").requires_grad_()
+        gradient = drawn(step + 50, tokens, outputs, "bfloat16")
+        with te.autocast(recipe=recipes().Float8CurrentScaling()):
+            y = layer(x, is_first_microbatch=step == 0)
+        y.backward(gradient)
+        with state.autocast(linear):
+            call = state.forward(0, x, layer.weight, is_first_microbatch=step == 0)
+        if step == 0:
+            expected = state.backward(call, gradient).dw
+        else:
+            state.backward(call, gradient, main_grad=expected)
+        assert words(y) == words(call.y), f"y of microbatch {step}"
+        assert words(layer.weight.main_grad) == words(expected), f"main_grad after microbatch {step}"
+
+
+def a_noop_flag_leaves_all_as_it_is() -> None:
+    import torch
+    import transformer_engine.pytorch as te
+    import transformer_engine_torch as tex
+
+    scale, amax = torch.full((1,), 2.0), torch.zeros(1)
+    quantizer = te.Float8Quantizer(scale, amax, tex.DType.kFloat8E4M3)
+    kept = quantizer(drawn(1, 32, 32, "float32"))
+    before = [words(kept._data), words(kept._transpose), words(kept._scale_inv), words(amax)]
+    tex.quantize(drawn(2, 32, 32, "float32") * 100, quantizer, kept, torch.ones(1))
+    assert before == [words(kept._data), words(kept._transpose), words(kept._scale_inv), words(amax)]
+    tex.quantize(drawn(2, 32, 32, "float32") * 100, quantizer, kept, torch.zeros(1))
+    assert before != [words(kept._data), words(kept._transpose), words(kept._scale_inv), words(amax)]
+
+
+def draws_on_cuda_are_the_gpus() -> None:
+    """rand, randn, uniform_, normal_ and what is made of them, one after the other from one seed."""
+    import fp8lab
+    import torch
+
+    facts = {"seed": 12345, "sms": 132, "blocks_per_sm": 8}
+    torch.manual_seed(12345)
+    first = torch.rand(300, 7, device="cuda")
+    assert words(first) == words(fp8lab.torch_cuda_uniform((300, 7), offset=0, **facts))
+    second = torch.randn(1000, device=torch.device("cuda"))
+    assert words(second) == words(fp8lab.torch_cuda_normal(1000, offset=4, **facts))
+    third = torch.empty(50, 20, device="cuda").normal_(1.0, 0.5)
+    assert words(third) == words(fp8lab.torch_cuda_normal((50, 20), mean=1.0, std=0.5, offset=8, **facts))
+    fourth = torch.nn.init.uniform_(torch.empty(64, device="cuda", dtype=torch.bfloat16))
+    drawn_ones = torch.from_numpy(fp8lab.torch_cuda_uniform(64, offset=12, **facts)).bfloat16()
+    assert words(fourth) == words(torch.where(drawn_ones == 1, torch.zeros(()).bfloat16(), drawn_ones))
+    many = torch.rand(
+        3 * 132 * 8 * 256 * 4, device="cuda"
+    )  # three numbers a thread and round, so the offset moves by 12
+    assert words(many) == words(fp8lab.torch_cuda_uniform(many.numel(), offset=16, **facts))
+    assert words(torch.rand(5, device="cuda")) == words(fp8lab.torch_cuda_uniform(5, offset=28, **facts))
+
+
+def a_uniform_draw_between_bounds_is_rounded_once() -> None:
+    """kaiming_uniform_ as torch.nn.Linear has it: low + u (high - low) with one rounding, by rational numbers."""
+    from fractions import Fraction
+
+    import fp8lab
+    import torch
+
+    torch.cuda.manual_seed(7)
+    weight = torch.nn.Linear(48, 40, device="cuda").weight
+    bound = np.float32(1 / 48**0.5)
+    uniform = fp8lab.torch_cuda_uniform(48 * 40, seed=7, sms=132)
+    width = np.float32(bound - -bound)
+    for value, u in zip(weight.detach().reshape(-1).tolist(), uniform.tolist()):
+        exact = Fraction(u) * Fraction(float(width)) - Fraction(float(bound))
+        near = np.float32(value)
+        gaps = [
+            abs(Fraction(float(one)) - exact)
+            for one in (np.nextafter(near, -np.float32(9)), near, np.nextafter(near, np.float32(9)))
+        ]
+        assert gaps[1] <= min(gaps[0], gaps[2]), (value, u)
+
+
+def a_modules_weights_are_the_gpus() -> None:
+    import fp8lab
+    import torch
+    import transformer_engine.pytorch as te
+
+    torch.manual_seed(12345)
+    layer = te.Linear(768, 64)
+    expected = fp8lab.torch_cuda_normal((64, 768), std=0.023, seed=12345, sms=132)
+    assert words(layer.weight) == words(expected)
+
+
+def the_generators_state_is_kept_and_restored() -> None:
+    import torch
+
+    torch.cuda.manual_seed(3)
+    torch.rand(10, device="cuda")
+    state = torch.cuda.get_rng_state()
+    assert state.dtype == torch.uint8 and state.numel() == 16
+    first = torch.rand(10, device="cuda")
+    torch.cuda.set_rng_state(state)
+    assert words(first) == words(torch.rand(10, device="cuda"))
+    assert words(first) != words(torch.rand(10, device="cuda"))
+
+
+def draws_on_the_cpu_are_pytorchs() -> None:
+    import fp8lab
+    import torch
+
+    torch.manual_seed(5)
+    assert words(torch.rand(40)) == words(fp8lab.torch_cpu_uniform(40, seed=5))
+
+
+def other_draws_warn_by_name() -> None:
+    import torch
+
+    for name, call in (
+        ("dropout", lambda: torch.nn.functional.dropout(torch.ones(8, device="cuda"), 0.5)),
+        ("randperm", lambda: torch.randperm(8, device="cuda")),
+        ("exponential_", lambda: torch.empty(8, device="cuda").exponential_()),
+    ):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            call()
+            call()
+        said = [str(one.message) for one in caught if "PyTorch's CPU generator" in str(one.message)]
+        assert len(said) == 1 and said[0].startswith(name), (name, said)
+
+
+def tensors_move_as_copies() -> None:
+    import torch
+
+    on_cpu = torch.zeros(4)
+    on_gpu = on_cpu.cuda()
+    on_gpu.add_(1)
+    assert on_cpu.tolist() == [0.0] * 4 and on_gpu.tolist() == [1.0] * 4
+    assert on_gpu.cuda() is on_gpu and on_gpu.to("cuda").data_ptr() == on_gpu.data_ptr()
+    back = on_gpu.cpu()
+    back.add_(1)
+    assert on_gpu.tolist() == [1.0] * 4
+
+
+def only_transformer_engine_sees_a_gpu() -> None:
+    import torch
+
+    assert not torch.cuda.is_available() and torch.cuda.device_count() == 0
+    assert torch.ones(3, device="cuda").device.type == "cpu" and not torch.ones(3, device="cuda").is_cuda
+    seen = {"__name__": "transformer_engine.pytorch.example", "torch": torch}
+    exec("answers = torch.cuda.is_available(), torch.ones(3).is_cuda, torch.ones(3).device.type", seen)
+    assert seen["answers"] == (True, True, "cuda")
+
+
+def the_device_answers() -> None:
+    import fp8lab.te
+    import torch
+    import transformer_engine.pytorch as te
+
+    device = fp8lab.te.active_device()
+    assert torch.cuda.get_device_capability() == device.capability
+    assert torch.cuda.get_device_properties(0).multi_processor_count == device.sms
+    assert te.is_fp8_available() and te.is_mxfp8_available() == bool(device.mxfp8 and device.arch < 120)
+
+
+def a_second_device_is_refused() -> None:
+    import fp8lab.te
+
+    other = "b200" if fp8lab.te.active_device().name == "h100" else "h100"
+    expect(RuntimeError, f"run {other} in a process of its own", lambda: fp8lab.te.activate(other))
+
+
+def what_is_not_provided_says_so() -> None:
+    import torch
+    import transformer_engine_torch as tex
+
+    expect(
+        NotImplementedError, "cuDNN's attention; Transformer Engine's UnfusedDotProductAttention", tex.fused_attn_fwd
+    )
+    expect(NotImplementedError, "NCCL and several GPUs", tex.ep_initialize)
+    expect(NotImplementedError, "ub_overlap", lambda: tex.CommOverlap())
+    expect(NotImplementedError, "there are no CUDA graphs on a CPU", torch.cuda.CUDAGraph)
+    assert not hasattr(tex, "no_such_function")
+
+
+def wrong_operands_are_named() -> None:
+    import torch
+    import transformer_engine.pytorch as te
+    import transformer_engine_torch as tex
+
+    def gemm(a, b):
+        none = torch.empty(0)
+        return tex.generic_gemm(a, True, b, False, None, None, tex.DType.kFloat32, None, tex.DType.kBFloat16, False, None, False, none,
+                                0, False, False)  # fmt: skip
+
+    half, whole = torch.ones(16, 16, dtype=torch.float16), torch.ones(16, 16)
+    expect(ValueError, "both must have one type", lambda: gemm(half, whole))
+    quantizer = te.Float8CurrentScalingQuantizer(tex.DType.kFloat8E4M3, device="cuda")
+    expect(ValueError, "both must be of one kind", lambda: gemm(quantizer(whole), whole))
+    expect(TypeError, "quantizer must be one of", lambda: tex.quantize(whole, object()))
+
+
+def expect(kind: type, text: str, call) -> None:
+    try:
+        call()
+    except kind as error:
+        assert text in str(error), str(error)
+    else:
+        raise AssertionError(f"{kind.__name__} was not raised")
+
+
+def every_provided_function_is_there() -> None:
+    """The table, the files of the families and the module agree."""
+    import importlib
+
+    import fp8lab.te
+    import transformer_engine_torch as tex
+
+    for one in fp8lab.te.functions():
+        assert hasattr(tex, one.name), one.name
+        if one.family is not None:
+            assert hasattr(importlib.import_module(f"fp8lab.te.{one.family}"), one.name), one
+    provided = {one.name for one in fp8lab.te.functions() if one.family is not None}
+    for family in {one.family for one in fp8lab.te.functions()} - {None, "enums"}:
+        exported = set(importlib.import_module(f"fp8lab.te.{family}").EXPORTED)
+        assert exported - provided <= {
+            "multi_tensor_quantize", "nvte_built_with_cublasmp", "get_cudnn_version", "pad_columnwise_scale_inv",
+            "multi_tensor_swizzle_scales_for_gemm_",
+        }, (family, exported - provided)  # fmt: skip
+
+
+def child_processes_see_the_device() -> None:
+    """A program that a program starts, by the environment alone; its own sitecustomize runs as well."""
+    script = "import torch, sys; print(torch.cuda.get_device_name(), 'transformer_engine_torch' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=dict(os.environ))
+    assert told.stdout.split() == ["NVIDIA", "H100", "80GB", "HBM3", "False"], (told.stdout, told.stderr)
+    told = subprocess.run(
+        [sys.executable, "-c", "import sys; print('torch' in sys.modules)"], capture_output=True, text=True
+    )
+    assert told.stdout.split() == ["False"], told.stderr
+
+
+# --- on a B200 --------------------------------------------------------------------------------------------------------
+
+
+def linear_under_delayed_scaling_on_blackwell() -> None:
+    import fp8lab
+
+    compare_linear(
+        recipes().DelayedScaling(amax_history_len=2, amax_compute_algo="most_recent"), "te_delayed_blackwell", "bfloat16",
+        steps=4, delayed=fp8lab.Delayed(amax_history_len=2, amax_compute_algo="most_recent"),
+    )  # fmt: skip
+
+
+def linear_under_mxfp8(dtype: str) -> None:
+    compare_linear(recipes().MXFP8BlockScaling(), "te_mxfp8_blackwell", dtype)
+
+
+def linear_under_block_scaling_on_blackwell() -> None:
+    compare_linear(recipes().Float8BlockScaling(), "te_block_blackwell", "bfloat16")
+
+
+def linear_under_nvfp4() -> None:
+    """Without stochastic rounding, whose words a GPU deals out in an order of its own."""
+    import fp8lab
+
+    compare_linear(
+        recipes().NVFP4BlockScaling(disable_stochastic_rounding=True), "te_nvfp4_blackwell", "bfloat16",
+        dy=fp8lab.NvFp4(with_rht=True),
+    )  # fmt: skip
+
+
+def stochastic_rounding_has_the_right_mean() -> None:
+    """Each code is one of the two neighbours, and the mean over many is the value."""
+    import torch
+    import transformer_engine.pytorch as te
+
+    quantizer = te.NVFP4Quantizer(stochastic_rounding=True, columnwise=False)
+    x = torch.full((4096, 16), 2.25, dtype=torch.bfloat16)
+    x[:, 0] = 6.0
+    values = quantizer(x).dequantize(dtype=torch.float32)[:, 1:]
+    found = sorted(set(values.reshape(-1).tolist()))
+    assert found == [2.0, 3.0], found
+    share = float((values == 3.0).float().mean())
+    assert abs(share - 0.25) < 6 * (0.25 * 0.75 / values.numel()) ** 0.5, share  # six standard deviations
+
+
+def swizzled_scales_multiply_the_same() -> None:
+    """A GEMM of tensors whose scales the quantizer wrote in the layout of the tensor cores."""
+    import torch
+    import transformer_engine.pytorch as te
+    import transformer_engine_torch as tex
+    from transformer_engine.pytorch.cpp_extensions import general_gemm
+
+    x, w = drawn(1, 160, 96, "bfloat16"), drawn(2, 64, 96, "bfloat16")
+    for make in (
+        lambda: te.MXFP8Quantizer(tex.DType.kFloat8E4M3),
+        lambda: te.NVFP4Quantizer(),
+    ):
+        products = []
+        for optimized in (False, True):
+            quantizer = make()
+            quantizer.optimize_for_gemm = optimized
+            a, b = quantizer(w), quantizer(x)
+            assert b._with_gemm_swizzled_scales == optimized
+            products.append(words(general_gemm(a, b, out_dtype=torch.float32)[0]))
+        assert products[0] == products[1]
+
+
+def quantized_tensors_are_fp8labs(dtype: str) -> None:
+    """Codes, scales and amaxes of each quantizer, both directions, against fp8lab's recipes."""
+    import fp8lab
+    import torch
+    import transformer_engine.pytorch as te
+    import transformer_engine_torch as tex
+
+    x = drawn(3, 96, 160, dtype)
+    e4m3 = tex.DType.kFloat8E4M3
+    for quantizer, recipe in (
+        (te.MXFP8Quantizer(e4m3), fp8lab.MxBlock("e4m3")),
+        (te.MXFP8Quantizer(tex.DType.kFloat8E5M2), fp8lab.MxBlock("e5m2")),
+        (te.NVFP4Quantizer(), "te_nvfp4"),
+        (te.NVFP4Quantizer(with_2d_quantization=True), "te_nvfp4_2d"),
+        (te.NVFP4Quantizer(nvfp4_use_4over6=True, nvfp4_e4m3_max=256), "te_nvfp4_4over6"),
+        (te.NVFP4Quantizer(nvfp4_use_4over6=True, nvfp4_4over6_err_mode="MSE"), "te_nvfp4_4over6_448_mse"),
+    ):
+        made = quantizer(x)
+        for direction in ("rowwise", "columnwise"):
+            expected = fp8lab.quantize(x, recipe, direction=direction)
+            assert words(getattr(made, f"_{direction}_data")) == words(expected.codes), (recipe, direction)
+            scales = getattr(made, f"_{direction}_scale_inv")
+            assert words(scales) == words(expected.scales("padded")), (recipe, direction)
+            if not isinstance(recipe, fp8lab.Recipe):
+                assert float(getattr(made, f"_amax_{direction}")) == expected.amax
+        if isinstance(recipe, fp8lab.Recipe) or recipe == "te_nvfp4":
+            expected = fp8lab.dequantize(fp8lab.quantize(x, recipe))
+            assert words(made.dequantize(dtype=torch.float32)) == words(expected)
+
+
+def _of(check, *arguments: str):
+    return {f"{check.__name__}[{argument}]": lambda argument=argument: check(argument) for argument in arguments}
+
+
+def _all(*checks):
+    return {check.__name__: check for check in checks}
+
+
+CHECKS = {
+    "h100": {
+        **_of(linear_under_delayed_scaling, *DTYPES),
+        **_of(linear_under_current_scaling, *DTYPES),
+        **_of(linear_under_block_scaling, *DTYPES),
+        **_all(
+            linear_without_bias, linear_in_high_precision, gradients_accumulate_into_main_grad,
+            a_noop_flag_leaves_all_as_it_is, draws_on_cuda_are_the_gpus, a_uniform_draw_between_bounds_is_rounded_once,
+            a_modules_weights_are_the_gpus, the_generators_state_is_kept_and_restored, draws_on_the_cpu_are_pytorchs,
+            other_draws_warn_by_name, tensors_move_as_copies, only_transformer_engine_sees_a_gpu, the_device_answers,
+            a_second_device_is_refused, what_is_not_provided_says_so, wrong_operands_are_named,
+            every_provided_function_is_there, child_processes_see_the_device,
+        ),
+    },
+    "b200": {
+        **_of(linear_under_mxfp8, *DTYPES),
+        **_of(quantized_tensors_are_fp8labs, "bfloat16", "float32"),
+        **_all(
+            linear_under_delayed_scaling_on_blackwell, linear_under_block_scaling_on_blackwell, linear_under_nvfp4,
+            stochastic_rounding_has_the_right_mean, swizzled_scales_multiply_the_same, the_device_answers,
+        ),
+    },
+}  # fmt: skip

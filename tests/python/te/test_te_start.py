@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starting fp8lab.te: what it costs those who do not use it, and what it says where it cannot start."""
+
+import os
+import subprocess
+import sys
+
+import fp8lab.te
+import pytest
+from installed import without_transformer_engine
+
+
+def run(*words: str, path: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (path, os.environ.get("PYTHONPATH", ""))))}
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment)
+
+
+def test_importing_fp8lab_imports_nothing_of_it() -> None:
+    seen = "[name for name in sys.modules if name.split('.')[0] in ('torch', 'transformer_engine') or '.te' in name]"
+    assert run("-c", f"import sys, fp8lab; print({seen})").stdout.strip() == "[]"
+    assert run("-c", "import sys, fp8lab.te; print('torch' in sys.modules)").stdout.strip() == "False"
+
+
+def test_devices_are_records_of_models_that_there_are() -> None:
+    models = {one.name for one in fp8lab.models()}
+    names = [one.name for one in fp8lab.te.devices()]
+    assert len(set(names)) == len(names) and {"h100", "h200", "l40s", "rtx4090", "b200", "rtx5090"} <= set(names)
+    for one in fp8lab.te.devices():
+        assert {one.fp8, one.bf16, one.fp16, one.tf32, one.mxfp8, one.nvfp4, one.block} - {""} <= models, one
+        assert str(one).startswith(f"{one.name}: NVIDIA")
+        assert one.has_all_layouts == (10 <= one.capability[0] < 12)
+
+
+def test_an_unknown_device_is_named() -> None:
+    with pytest.raises(ValueError, match="unknown device 'h1000'; known: h100, "):
+        fp8lab.te.activate("h1000")
+    with pytest.raises(TypeError, match="device must be a name"):
+        fp8lab.te.activate(100)  # type: ignore[arg-type]
+    told = run("-m", "fp8lab.te", "--device", "h1000", "script.py")
+    assert told.returncode == 2 and "unknown device 'h1000'" in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "a script or -m MODULE is missing"),
+        (["--device"], "--device needs a name"),
+        (["--divice", "h100", "a.py"], "unknown option --divice"),
+        (["-m"], "a script or -m MODULE is missing"),
+    ],
+)
+def test_a_wrong_command_line_has_status_2(words: list[str], message: str) -> None:
+    told = run("-m", "fp8lab.te", *words)
+    assert told.returncode == 2 and message in told.stderr and told.stderr.startswith("usage: python -m fp8lab.te")
+
+
+def test_help_lists_the_devices() -> None:
+    told = run("-m", "fp8lab.te", "--help")
+    assert told.returncode == 0 and "h100, h100_pcie, h200" in told.stdout
+
+
+def test_transformer_engine_that_was_imported_before_is_refused() -> None:
+    script = "import sys; sys.modules['transformer_engine'] = sys; import fp8lab.te; fp8lab.te.activate()"
+    assert (
+        "RuntimeError: transformer_engine was imported before: call fp8lab.te.activate first"
+        in run("-c", script).stderr
+    )
+
+
+def test_a_release_that_is_missing_or_another_says_how_to_install_it() -> None:
+    blocked = (
+        "import importlib.util as u; own = u.find_spec; "
+        "u.find_spec = lambda name, *rest: None if name == 'transformer_engine' else own(name, *rest); "
+    )
+    told = run("-c", blocked + "import fp8lab.te; fp8lab.te.activate()").stderr
+    if "needs torch" not in told:
+        assert (
+            "fp8lab.te needs transformer_engine, which is not installed: pip install transformer_engine==2.20.2" in told
+        )
+
+
+@without_transformer_engine
+def test_another_release_is_named() -> None:
+    other = "import importlib.metadata as m; m.version = lambda name: '2.9.0'; "
+    told = run("-c", other + "import fp8lab.te; fp8lab.te.activate()").stderr
+    assert "is the extension of transformer_engine 2.20.2, and 2.9.0 is installed" in told
+
+
+def test_another_extension_that_is_installed_is_refused(tmp_path) -> None:
+    (tmp_path / "transformer_engine_torch.py").write_text("")
+    told = run("-c", "import fp8lab.te; fp8lab.te.activate()", path=str(tmp_path)).stderr
+    assert "another transformer_engine_torch is installed" in told and "uninstall it" in told
+
+
+def test_a_program_without_torch_is_left_alone_and_its_own_sitecustomize_runs(tmp_path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('own')")
+    from fp8lab.te.__main__ import __file__ as main
+
+    startup = os.path.join(os.path.dirname(main), "_startup")
+    environment = {**os.environ, "FP8LAB_TE_DEVICE": "h100", "PYTHONPATH": os.pathsep.join((startup, str(tmp_path)))}
+    told = subprocess.run(
+        [sys.executable, "-c", "import sys; print('torch' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert told.stdout.split() == ["own", "False"], told.stderr
