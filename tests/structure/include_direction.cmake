@@ -27,6 +27,7 @@ set(allowed_reference_calls measure units scaling tensor_core gemm linear operat
 set(vector_code_measure measure)
 set(vector_code_scaling hadamard tile_scale transpose)
 set(vector_code_gemm fuse multiplier packed)
+set(vector_code_operators operators)
 
 # 3. Sub-rooms of doctor: compare <- search <- quantize <- gemm, and the one that each installed header belongs to.
 set(allowed_doctor_compare compare)
@@ -50,7 +51,7 @@ function(sub_room_of_reference path result)
   set(${result} "" PARENT_SCOPE)
   if(path MATCHES "^simd/([^/]+)")
     set(name ${CMAKE_MATCH_1})
-    foreach(sub_room measure scaling gemm)
+    foreach(sub_room measure scaling gemm operators)
       list(JOIN vector_code_${sub_room} "|" names)
       if(name MATCHES "^(${names})[-_.]")
         set(${result} ${sub_room} PARENT_SCOPE)

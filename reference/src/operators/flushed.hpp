@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// Single operations of a build with fast-math: subnormal numbers count as zeros of their sign.
+#pragma once
+
+#include <cmath>
+
+namespace fp8lab {
+
+inline float flushed(float x) { return std::abs(x) < 0x1p-126F ? std::copysign(0.0F, x) : x; }
+inline float flushed_reciprocal(float x) { return flushed(1 / flushed(x)); }
+
+}  // namespace fp8lab

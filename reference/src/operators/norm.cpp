@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/reference/operators/norm.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/formats/overlap.hpp"
+#include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/formats/refuse.hpp"
+#include "operators/row_buffers.hpp"
+
+namespace fp8lab {
+
+namespace {
+
+float one_rsqrt(Functions functions, float x) {
+  switch (functions) {
+    case Functions::correctly_rounded: return rounded_rsqrt(x);
+  }
+  return x;
+}
+
+/// A row of float32, with zeros up to padded().
+using NormRow = std::vector<float>;
+
+/// A parameter as float32, 1 more where `more` says so.
+NormRow parameter_row(const MatrixView& values, float more) {
+  NormRow row(padded(values.columns()));
+  read_piece(values, 0, values.columns(), row.data());
+  if (more != 0) {
+    for (std::size_t i = 0; i < values.columns(); ++i) row[i] += more;
+  }
+  return row;
+}
+NormRow gamma_row(const NormParameters& parameters, const MatrixView& gamma) {
+  return parameter_row(gamma, parameters.zero_centered_gamma ? 1.0F : 0.0F);
+}
+
+void check_parameter_row(std::string_view name, const MatrixView& values, std::size_t columns) {
+  check_kernel_floats(name, values);
+  check_size(name, values.size(), columns);
+}
+
+void check_norm(const MatrixView& x, const MatrixView& gamma, std::string_view out_name, const FloatOutput& out) {
+  check_kernel_floats("x", x);
+  if (x.columns() == 0) refuse("x must have columns");
+  check_parameter_row("gamma", gamma, x.columns());
+  check_size(out_name, output_size(out), x.size());
+  check_apart_or_same_as("x", x, out_name, out);
+  check_apart_from("gamma", gamma, out_name, out);
+}
+
+void check_norm_gradient(const MatrixView& grad, const MatrixView& x, std::span<const float> rsigma,
+                         const MatrixView& gamma, const FloatOutput& dx, const FloatOutput& dgamma) {
+  check_norm(x, gamma, "dx", dx);
+  check_kernel_floats("grad", grad);
+  if (grad.rows() != x.rows() || grad.columns() != x.columns()) {
+    refuse("grad must be ", x.rows(), " x ", x.columns(), ", as x, not ", grad.rows(), " x ", grad.columns());
+  }
+  check_apart_or_same_as("grad", grad, "dx", dx);
+  check_size("rsigma", rsigma.size(), x.rows());
+  check_size("dgamma", output_size(dgamma), x.columns());
+}
+
+float inverse_of_columns(const MatrixView& x) { return 1 / static_cast<float>(x.columns()); }
+
+/// Zeros behind the columns, where a loop has written.
+void clear_padding(NormRow& row, std::size_t columns) {
+  std::fill(row.begin() + static_cast<std::ptrdiff_t>(columns), row.end(), 0.0F);
+}
+
+/// Writes float32, every NaN as FloatOutput has it.
+void write_number(float value, float& out) { narrow_row(&value, 1, &out); }
+
+/// The buffers of a row's gradient.
+struct NormGradientRows {
+  explicit NormGradientRows(std::size_t columns)
+      : x(padded(columns)), grad(padded(columns)), y(padded(columns)), dy(padded(columns)), add(padded(columns)) {}
+  NormRow x, grad, y, dy, add;
+};
+
+/// Writes the sums of all blocks.
+void write_total(BlockSums& sums, std::size_t columns, const FloatOutput& out) {
+  NormRow total(padded(columns));
+  sums.total(std::span(total).first(columns));
+  write_piece(total.data(), columns, out, 0);
+}
+
+}  // namespace
+
+void layernorm(const NormParameters& parameters, const MatrixView& x, const MatrixView& gamma, const MatrixView& beta,
+               FloatOutput out, std::span<float> mean, std::span<float> rsigma, const OperatorOptions& options) {
+  check_norm(x, gamma, "out", out);
+  check_parameter_row("beta", beta, x.columns());
+  check_apart_from("beta", beta, "out", out);
+  check_size("mean", mean.size(), x.rows());
+  check_size("rsigma", rsigma.size(), x.rows());
+  const std::size_t columns = x.columns();
+  const float inverse = inverse_of_columns(x);
+  const DefaultEnvironment environment;
+  const RowFunctions loops = row_functions();
+  const NormRow g = gamma_row(parameters, gamma);
+  const NormRow b = parameter_row(beta, 0);
+  parallel_for(x.rows(), options.threads, [&](std::size_t first, std::size_t last) {
+    NormRow row(padded(columns));
+    for (std::size_t i = first; i < last; ++i) {
+      checkpoint();
+      read_piece(x, i * columns, columns, row.data());
+      const float middle = loops.sum_of_row(row.data(), row.size()) * inverse;
+      loops.subtract(row.data(), middle, row.size(), row.data());
+      clear_padding(row, columns);
+      const float variance = std::fma(loops.sum_of_squares(row.data(), row.size()), inverse, parameters.eps);
+      const float factor = one_rsqrt(options.functions, variance);
+      loops.scale(row.data(), factor, g.data(), b.data(), row.size(), row.data());
+      write_piece(row.data(), columns, out, i * columns);
+      write_number(middle, mean[i]);
+      write_number(factor, rsigma[i]);
+    }
+  });
+}
+
+void rmsnorm(const NormParameters& parameters, const MatrixView& x, const MatrixView& gamma, FloatOutput out,
+             std::span<float> rsigma, const OperatorOptions& options) {
+  check_norm(x, gamma, "out", out);
+  check_size("rsigma", rsigma.size(), x.rows());
+  const std::size_t columns = x.columns();
+  const float inverse = inverse_of_columns(x);
+  const DefaultEnvironment environment;
+  const RowFunctions loops = row_functions();
+  const NormRow g = gamma_row(parameters, gamma);
+  parallel_for(x.rows(), options.threads, [&](std::size_t first, std::size_t last) {
+    NormRow row(padded(columns));
+    for (std::size_t i = first; i < last; ++i) {
+      checkpoint();
+      read_piece(x, i * columns, columns, row.data());
+      const float mean_square = std::fma(loops.sum_of_squares(row.data(), row.size()), inverse, parameters.eps);
+      const float factor = one_rsqrt(options.functions, mean_square);
+      loops.scale(row.data(), factor, g.data(), nullptr, row.size(), row.data());
+      write_piece(row.data(), columns, out, i * columns);
+      write_number(factor, rsigma[i]);
+    }
+  });
+}
+
+void layernorm_backward(const NormParameters& parameters, const MatrixView& grad, const MatrixView& x,
+                        std::span<const float> mean, std::span<const float> rsigma, const MatrixView& gamma,
+                        FloatOutput dx, FloatOutput dgamma, FloatOutput dbeta, const OperatorOptions& options) {
+  check_norm_gradient(grad, x, rsigma, gamma, dx, dgamma);
+  check_size("mean", mean.size(), x.rows());
+  check_size("dbeta", output_size(dbeta), x.columns());
+  const std::size_t columns = x.columns();
+  const float inverse = inverse_of_columns(x);
+  const DefaultEnvironment environment;
+  const RowFunctions loops = row_functions();
+  const NormRow g = gamma_row(parameters, gamma);
+  BlockSums of_gamma(columns);
+  BlockSums of_beta(columns);
+  for_each_block(x.rows(), options.threads, [&](std::size_t block, std::size_t first, std::size_t last) {
+    NormGradientRows rows(columns);
+    for (std::size_t i = first; i < last; ++i) {
+      checkpoint();
+      read_piece(x, i * columns, columns, rows.x.data());
+      read_piece(grad, i * columns, columns, rows.grad.data());
+      loops.normalize(rows.x.data(), &mean[i], rsigma[i], rows.x.size(), rows.y.data());
+      clear_padding(rows.y, columns);
+      const NormSums sums = loops.norm_gradient_sums(rows.grad.data(), rows.y.data(), g.data(), rows.y.size(),
+                                                     rows.dy.data(), of_gamma.of_block(block), of_beta.of_block(block));
+      loops.layernorm_gradient(rows.dy.data(), rows.y.data(), sums, inverse, rsigma[i], rows.y.size(), rows.x.data());
+      write_piece(rows.x.data(), columns, dx, i * columns);
+    }
+  });
+  write_total(of_gamma, columns, dgamma);
+  write_total(of_beta, columns, dbeta);
+}
+
+void rmsnorm_backward(const NormParameters& parameters, const MatrixView& grad, const MatrixView& x,
+                      std::span<const float> rsigma, const MatrixView& gamma, const MatrixView* add, FloatOutput dx,
+                      FloatOutput dgamma, const OperatorOptions& options) {
+  check_norm_gradient(grad, x, rsigma, gamma, dx, dgamma);
+  if (add != nullptr) {
+    check_kernel_floats("add", *add);
+    check_size("add", add->size(), x.size());
+    check_apart_or_same_as("add", *add, "dx", dx);
+  }
+  const std::size_t columns = x.columns();
+  const float inverse = inverse_of_columns(x);
+  const DefaultEnvironment environment;
+  const RowFunctions loops = row_functions();
+  const NormRow g = gamma_row(parameters, gamma);
+  BlockSums of_gamma(columns);
+  for_each_block(x.rows(), options.threads, [&](std::size_t block, std::size_t first, std::size_t last) {
+    NormGradientRows rows(columns);
+    for (std::size_t i = first; i < last; ++i) {
+      checkpoint();
+      read_piece(x, i * columns, columns, rows.x.data());
+      read_piece(grad, i * columns, columns, rows.grad.data());
+      if (add != nullptr) read_piece(*add, i * columns, columns, rows.add.data());
+      loops.normalize(rows.x.data(), nullptr, rsigma[i], rows.x.size(), rows.y.data());
+      clear_padding(rows.y, columns);
+      const NormSums sums = loops.norm_gradient_sums(rows.grad.data(), rows.y.data(), g.data(), rows.y.size(),
+                                                     rows.dy.data(), of_gamma.of_block(block), nullptr);
+      loops.rmsnorm_gradient(rows.dy.data(), rows.y.data(), add == nullptr ? nullptr : rows.add.data(), sums.of_dy_y,
+                             inverse, rsigma[i], rows.y.size(), rows.x.data());
+      write_piece(rows.x.data(), columns, dx, i * columns);
+    }
+  });
+  write_total(of_gamma, columns, dgamma);
+}
+
+}  // namespace fp8lab
