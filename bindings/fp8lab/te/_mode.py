@@ -174,7 +174,7 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
             return _quantized_on(tensor, _is_gpu(named)) if is_plain_move else tensor.to(*args[1:], **_on_cpu(options))
         args = tuple(torch.device("cpu") if i and _is_gpu(one) else one for i, one in enumerate(args))
         result = tensor.to(*args[1:], **_on_cpu(options))
-        return result if named is None else _moved(tensor, result, _is_gpu(named))
+        return _beside_cpu(result, args) if named is None else _moved(tensor, result, _is_gpu(named))
 
     def _cuda(self, args: tuple[Any, ...], _options: dict[str, Any]) -> Any:
         tensor = args[0]
@@ -190,9 +190,10 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
 
     def _like(self, func: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
         def like(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-            on_gpu = _is_gpu(options["device"]) if options.get("device") is not None else is_on_gpu(args[0])
+            named = options.get("device")
+            mark = _mark(args[0]) if named is None else _is_gpu(named) or (False if _is_cpu(named) else None)
             result = func(*args, **_on_cpu(options))
-            return _marked(result) if on_gpu else result
+            return result if mark is None else _marked(result, mark)
 
         return like
 

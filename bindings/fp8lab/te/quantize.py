@@ -41,6 +41,7 @@ __all__ = [
     *EXPORTED,
     "as_quantized",
     "bias_gradient",
+    "new_member",
     "block_scales",
     "nvfp4_recipe",
     "quantize_as",
@@ -75,6 +76,11 @@ def create_empty_quantized_tensor(
 ) -> Any:
     """A quantized tensor whose values nothing has written."""
     return new_tensor(quantizer, shape, element_type(dtype))
+
+
+def new_member(quantizer: Any, tensor: Any) -> Any:
+    """A quantized tensor of the shape and type of a tensor, without values."""
+    return new_tensor(quantizer, tensor.shape, tensor.dtype)
 
 
 def split_quantize(

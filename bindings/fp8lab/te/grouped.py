@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Grouped tensors: the tensors of a group in one buffer each for codes, scales and amaxes.
+
+A group is quantized and multiplied tensor by tensor, as its members would be; which buffers it has follows
+``create_grouped_tensor`` of pytorch/csrc/quantizer.cpp (2.20).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fp8lab.te.gemm import generic_gemm
+from fp8lab.te.layouts import swizzle_scales_for_gemm_
+from fp8lab.te.quantize import bias_gradient, new_member, quantize
+from fp8lab.te.tensors import kind_of_quantizer
+
+EXPORTED = (
+    "bgrad_group_quantize",
+    "group_dequantize",
+    "group_quantize",
+    "grouped_swizzle_for_gemm",
+    "te_general_grouped_gemm_for_discrete_in",
+    "te_general_grouped_gemm_for_discrete_out",
+    "te_general_grouped_gemm_for_grouped_tensor",
+)
+__all__ = [*EXPORTED]
+
+#: The buffers of a group, and those of its members that are in them, one after the other.
+_PARTS = {
+    "float8": {"data": "_data", "columnwise_data": "_transpose", "scale_inv": "_scale_inv"},
+    "other": {
+        "data": "_rowwise_data",
+        "columnwise_data": "_columnwise_data",
+        "scale_inv": "_rowwise_scale_inv",
+        "columnwise_scale_inv": "_columnwise_scale_inv",
+        "amax": "_amax_rowwise",
+        "columnwise_amax": "_amax_columnwise",
+    },
+}
+
+
+def _classes() -> tuple[Any, Any]:
+    from transformer_engine.pytorch.tensor.grouped_tensor import GroupedTensor
+    from transformer_engine.pytorch.tensor.storage.grouped_tensor_storage import GroupedTensorStorage
+
+    return GroupedTensor, GroupedTensorStorage
+
+
+def _sizes(tensor: Any, num_tensors: int, first_dims: Any, last_dims: Any) -> list[int]:
+    """How many rows each tensor of the group has."""
+    if tensor.ndim != 2:
+        raise ValueError(f"Tensor must be 2D, and has {tensor.ndim} dimensions")
+    if last_dims is not None:
+        raise NotImplementedError("group_quantize with last_dims is not provided by fp8lab.te: give tensors of one width")
+    if first_dims is None:
+        if tensor.shape[0] % num_tensors:
+            raise ValueError(f"{tensor.shape[0]} rows are no {num_tensors} tensors of one shape: give first_dims")
+        return [tensor.shape[0] // num_tensors] * num_tensors
+    sizes = [int(size) for size in first_dims.detach().tolist()]
+    if len(sizes) != num_tensors:
+        raise ValueError(f"first_dims must have length {num_tensors}, not {len(sizes)}")
+    if sum(sizes) > tensor.shape[0]:
+        raise ValueError(f"first_dims add up to {sum(sizes)}, and the tensor has {tensor.shape[0]} rows")
+    return sizes
+
+
+def group_quantize(
+    tensor: Any,
+    quantizer: Any,
+    num_tensors: int,
+    first_dims: Any,
+    last_dims: Any = None,
+    tensor_offsets: Any = None,
+    noop_flag: Any = None,
+    output: Any = None,
+) -> Any:
+    """The tensors of a group, each by the quantizer, as a grouped tensor."""
+    if output is not None:
+        raise NotImplementedError(
+            "group_quantize into an output is not provided by fp8lab.te: it serves CUDA graphs, which a CPU has not"
+        )
+    sizes = _sizes(tensor, num_tensors, first_dims, last_dims)
+    members = [
+        quantize(part, quantizer, None, noop_flag) if part.shape[0] else None
+        for part in torch.split(tensor[: sum(sizes)], sizes)
+    ]
+    return _grouped(tensor, quantizer, members, sizes, first_dims, tensor_offsets)
+
+
+def _grouped(tensor: Any, quantizer: Any, members: Any, sizes: Any, first_dims: Any, tensor_offsets: Any) -> Any:
+    columns = tensor.shape[1]
+    if first_dims is not None and tensor_offsets is None:
+        sums = torch.cumsum(first_dims.detach().to(torch.int64), 0) * columns
+        tensor_offsets = torch.cat((torch.zeros(1, dtype=torch.int64), sums))
+    kind = kind_of_quantizer(quantizer)
+    whole = new_member(quantizer, tensor)
+    fields = {
+        name: _joined([None if one is None else getattr(one, own) for one in members], getattr(whole, own))
+        for name, own in _PARTS["float8" if kind in ("delayed", "current") else "other"].items()
+        if hasattr(whole, own)
+    }
+    if kind in ("delayed", "current"):
+        fields["columnwise_scale_inv"] = fields["scale_inv"] if fields["columnwise_data"] is not None else None
+    if kind == "nvfp4":
+        fields.update(
+            row_scaled_nvfp4=quantizer.row_scaled_nvfp4, nvfp4_use_4over6=quantizer.nvfp4_use_4over6,
+            nvfp4_e4m3_max=quantizer.nvfp4_e4m3_max,
+        )  # fmt: skip
+    is_swizzled = kind in ("mxfp8", "nvfp4") and bool(quantizer.optimize_for_gemm)
+    kinds = _classes()
+    return kinds[1 if quantizer.internal else 0](
+        shape=(tensor.shape[0], columns), dtype=tensor.dtype, num_tensors=len(sizes), quantizer=quantizer,
+        first_dims=first_dims, last_dims=None, tensor_offsets=tensor_offsets, with_gemm_swizzled_scales=is_swizzled,
+        **fields,
+    )  # fmt: skip
+
+
+def _joined(parts: list[Any], whole: Any) -> Any:
+    """The buffers of the members one after the other; at least as long as that of a tensor of all rows."""
+    if whole is None:
+        return None
+    flat = torch.cat([one.detach().reshape(-1) for one in parts if one is not None] or [whole.reshape(-1)[:0]])
+    missing = whole.numel() - flat.numel()
+    return torch.cat((flat, torch.zeros(missing, dtype=flat.dtype))) if missing > 0 else flat
+
+
+def bgrad_group_quantize(
+    tensor: Any,
+    quantizer: Any,
+    num_tensors: int,
+    first_dims: Any,
+    last_dims: Any = None,
+    tensor_offsets: Any = None,
+) -> tuple[Any, Any]:
+    """A grouped tensor and the gradient of each member's bias, a row for each."""
+    sizes = _sizes(tensor, num_tensors, first_dims, last_dims)
+    made = group_quantize(tensor, quantizer, num_tensors, first_dims, last_dims, tensor_offsets)
+    parts = torch.split(tensor[: sum(sizes)], sizes)
+    return made, torch.stack([bias_gradient(part, tensor.dtype) for part in parts])
+
+
+def group_dequantize(input: Any, otype: Any) -> Any:
+    """The values of a grouped tensor as a grouped tensor in high precision."""
+    from fp8lab.te.quantize import dequantize
+    from fp8lab.te.tensors import element_type
+
+    parts = [dequantize(one, otype).reshape(-1) for one in input.split_into_quantized_tensors()]
+    return _classes()[1](
+        shape=input.logical_shape, dtype=element_type(otype), num_tensors=input.num_tensors, quantizer=None,
+        data=torch.cat(parts), first_dims=input.first_dims, last_dims=input.last_dims,
+        tensor_offsets=input.tensor_offsets,
+    )  # fmt: skip
+
+
+def grouped_swizzle_for_gemm(tensor: Any, rowwise: bool, columnwise: bool) -> None:
+    """The scales of each member in the layout of the tensor cores, in their place."""
+    if tensor._with_gemm_swizzled_scales:
+        return
+    members = tensor.split_into_quantized_tensors()
+    for one in members:
+        swizzle_scales_for_gemm_(one)
+    for name, own in (("scale_inv", "_rowwise_scale_inv"), ("columnwise_scale_inv", "_columnwise_scale_inv")):
+        buffer = getattr(tensor, name)
+        if buffer is not None:
+            setattr(tensor, name, _joined([getattr(one, own) for one in members], buffer))
+    tensor._with_gemm_swizzled_scales = True
+
+
+# --- GEMMs ------------------------------------------------------------------------------------------------------------
+
+
+def _members(tensor: Any) -> list[Any]:
+    return list(tensor) if isinstance(tensor, (list, tuple)) else list(tensor.split_into_quantized_tensors())
+
+
+def _multiply(
+    a: Any, transa: bool, b: Any, transb: bool, out: Any, bias: Any, scale: Any, alpha: Any, beta: Any, splits: bool
+) -> Any:
+    """A GEMM for each pair of members, into each member of the output."""
+    if scale is not None:
+        raise NotImplementedError("a grouped GEMM with bias_scale is not provided by fp8lab.te: scale the bias before")
+    rights, lefts, outs = _members(a), _members(b), _members(out)
+    biases = [None] * len(outs) if bias is None else _members(bias)
+    alphas, betas = (values.detach().reshape(-1).tolist() for values in (alpha, beta))
+    for i, (right, left, result) in enumerate(zip(rights, lefts, outs)):
+        times, keeps = alphas[i % len(alphas)], betas[i % len(betas)]
+        if result.numel():
+            generic_gemm(
+                right, transa, left, transb, result, None, result.dtype, None if biases[i] is None else biases[i].view(-1),
+                None, False, None, False, None, 0, keeps != 0, splits, alpha=times, beta=keeps,
+            )  # fmt: skip
+    return out
+
+
+def te_general_grouped_gemm_for_grouped_tensor(
+    A: Any, transa: bool, B: Any, transb: bool, D: Any, bias: Any, bias_scale: Any, alpha: Any, beta: Any,
+    workspace_setup: Any, workspace_cublas: Any, use_split_accumulator: bool, math_sm_count: int,
+) -> Any:  # fmt: skip
+    """A and B are grouped tensors, and so is the output."""
+    return _multiply(A, transa, B, transb, D, bias, bias_scale, alpha, beta, use_split_accumulator)
+
+
+te_general_grouped_gemm_for_discrete_in = te_general_grouped_gemm_for_grouped_tensor
+te_general_grouped_gemm_for_discrete_out = te_general_grouped_gemm_for_grouped_tensor
