@@ -50,14 +50,14 @@ ActivationParameters parameters_of(const ActivationFields& fields) {
 }
 NormParameters parameters_of(const NormFields& fields) { return {fields.first, fields.second}; }
 
-Activation activation_of(const std::string& name) { return find_named(activations, "name", name).value; }
+KernelActivation activation_of(const std::string& name) { return find_named(kernel_activations, "name", name).value; }
 
 void run_activation(const std::string& name, const ActivationFields& parameters, const TypedArray& x,
                     const std::optional<Array<float>>& scales, const TypedArray& out, std::size_t interleave,
                     const OptionFields& options) {
   const MatrixView in = view_of(x);
   const FloatOutput to = output_of(out);
-  const Activation kind = activation_of(name);
+  const KernelActivation kind = activation_of(name);
   const OperatorOptions how = options_of(options);
   const auto of_rows = scales ? view(*scales) : std::span<const float>();
   const py::gil_scoped_release release;
@@ -72,7 +72,7 @@ void run_activation_backward(const std::string& name, const ActivationFields& pa
   const MatrixView of_output = view_of(grad);
   const MatrixView in = view_of(x);
   const FloatOutput to = output_of(dx);
-  const Activation kind = activation_of(name);
+  const KernelActivation kind = activation_of(name);
   const OperatorOptions how = options_of(options);
   const auto of_rows = scales ? view(*scales) : std::span<const float>();
   const auto more = mutable_view(sums);
@@ -137,7 +137,7 @@ void run_rmsnorm_backward(bool zero_centered_gamma, const TypedArray& grad, cons
 
 std::vector<std::tuple<std::string, std::string, std::string, bool, bool>> activation_rows() {
   std::vector<std::tuple<std::string, std::string, std::string, bool, bool>> rows;
-  for (const ActivationRow& row : activations) {
+  for (const ActivationRow& row : kernel_activations) {
     rows.emplace_back(row.name, row.formula, row.gradient, row.gated, row.scaled);
   }
   return rows;
@@ -417,7 +417,7 @@ void bind_optimizers(py::module_& module) {
   module.def(
       "scale_of_amax",
       [](float amax, float largest, bool power_of_two, float eps) {
-        const ScalePair pair = scale_of_amax(amax, largest, power_of_two, eps);
+        const AmaxScale pair = scale_of_amax(amax, largest, power_of_two, eps);
         return std::pair(pair.scale, pair.scale_inv);
       },
       py::arg("amax"), py::arg("largest"), py::arg("power_of_two"), py::arg("eps"));

@@ -7,7 +7,7 @@ namespace fp8lab {
 
 namespace {
 
-constexpr std::string_view known = "each operation is rounded as IEEE 754 has it";
+constexpr std::string_view ieee_steps = "each operation is rounded as IEEE 754 has it";
 constexpr std::string_view exponential = "expf is libdevice's, here rounded correctly";
 constexpr std::string_view tangent = "tanhf is libdevice's, here rounded correctly";
 constexpr std::string_view norm_sums = "rsqrtf is the device's, and the order of sums depends on the kernel's tile";
@@ -29,26 +29,26 @@ constexpr std::string_view training = "1000 normal gradients and parameters, of 
 constexpr std::array rows{
     Exactness{"activation", "gelu", false, tangent, 46, 0, normals},
     Exactness{"activation", "qgelu", false, exponential, 2.8, 0, normals},
-    Exactness{"activation", "relu", true, known},
-    Exactness{"activation", "srelu", true, known},
+    Exactness{"activation", "relu", true, ieee_steps},
+    Exactness{"activation", "srelu", true, ieee_steps},
     Exactness{"activation", "silu", false, exponential, 1.8, 0, normals},
     Exactness{"activation", "glu", false, exponential, 1.9, 0, normals},
     Exactness{"activation", "geglu", false, tangent, 51, 0, normals},
     Exactness{"activation", "qgeglu", false, exponential, 3.1, 0, normals},
-    Exactness{"activation", "reglu", true, known},
-    Exactness{"activation", "sreglu", true, known},
+    Exactness{"activation", "reglu", true, ieee_steps},
+    Exactness{"activation", "sreglu", true, ieee_steps},
     Exactness{"activation", "swiglu", false, exponential, 2.1, 1e-05, normals},
     Exactness{"activation", "clamped_swiglu", false, exponential, 3.3, 0, normals},
     Exactness{"activation_backward", "gelu", false, tangent, 190, 0, normals},
     Exactness{"activation_backward", "qgelu", false, exponential, 250, 1e-05, normals},
-    Exactness{"activation_backward", "relu", true, known},
-    Exactness{"activation_backward", "srelu", true, known},
+    Exactness{"activation_backward", "relu", true, ieee_steps},
+    Exactness{"activation_backward", "srelu", true, ieee_steps},
     Exactness{"activation_backward", "silu", false, exponential, 210, 0, normals},
     Exactness{"activation_backward", "glu", false, exponential, 47, 0, normals},
     Exactness{"activation_backward", "geglu", false, tangent, 190, 5e-06, normals},
     Exactness{"activation_backward", "qgeglu", false, exponential, 190, 0, normals},
-    Exactness{"activation_backward", "reglu", true, known},
-    Exactness{"activation_backward", "sreglu", true, known},
+    Exactness{"activation_backward", "reglu", true, ieee_steps},
+    Exactness{"activation_backward", "sreglu", true, ieee_steps},
     Exactness{"activation_backward", "swiglu", false, exponential, 310, 0, normals},
     Exactness{"activation_backward", "clamped_swiglu", false, exponential, 200, 0, normals},
     Exactness{"layernorm", "", false, norm_sums, 2700, 0, one_row},
@@ -65,13 +65,13 @@ constexpr std::array rows{
     Exactness{"cross_entropy_backward", "", false, triton, 15, 0, scores},
     Exactness{"moe_permutation_map", "", true, copies},
     Exactness{"moe_permute", "", true, copies},
-    Exactness{"moe_unpermute", "", true, known},
+    Exactness{"moe_unpermute", "", true, ieee_steps},
     Exactness{"moe_unpermute_backward", "", true, "the kernel's warp has this order of sums"},
     Exactness{"pad_rows", "", true, copies},
     Exactness{"unpad_rows", "", true, copies},
     Exactness{"sgd_update", "", true, flushes},
     Exactness{"scale_tensor", "", true, flushes},
-    Exactness{"scale_of_amax", "", true, known},
+    Exactness{"scale_of_amax", "", true, ieee_steps},
 };
 
 }  // namespace

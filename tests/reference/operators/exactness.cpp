@@ -61,46 +61,46 @@ Number exact_sigmoid(const Number& x) {
   return 1 / (1 + exp(-x));
 }
 template <typename Number>
-Number exact_value(Activation kind, const Number& x) {
+Number exact_value(KernelActivation kind, const Number& x) {
   switch (kind) {
-    case Activation::gelu:
-    case Activation::geglu:
+    case KernelActivation::gelu:
+    case KernelActivation::geglu:
       return x * (0.5 + 0.5 * tanh(Number(x * (Number(0.79788456F) + Number(0.03567741F) * x * x))));
-    case Activation::qgelu:
-    case Activation::qgeglu:
-    case Activation::clamped_swiglu: return x * exact_sigmoid(Number(Number(1.702F) * x));
-    case Activation::relu:
-    case Activation::reglu: return x > 0 ? x : Number(0);
-    case Activation::srelu:
-    case Activation::sreglu: return x > 0 ? Number(x * x) : Number(0);
-    case Activation::silu:
-    case Activation::swiglu: return x * exact_sigmoid(x);
-    case Activation::glu: return exact_sigmoid(x);
+    case KernelActivation::qgelu:
+    case KernelActivation::qgeglu:
+    case KernelActivation::clamped_swiglu: return x * exact_sigmoid(Number(Number(1.702F) * x));
+    case KernelActivation::relu:
+    case KernelActivation::reglu: return x > 0 ? x : Number(0);
+    case KernelActivation::srelu:
+    case KernelActivation::sreglu: return x > 0 ? Number(x * x) : Number(0);
+    case KernelActivation::silu:
+    case KernelActivation::swiglu: return x * exact_sigmoid(x);
+    case KernelActivation::glu: return exact_sigmoid(x);
   }
   return 0;
 }
 template <typename Number>
-Number exact_gradient(Activation kind, const Number& x) {
+Number exact_gradient(KernelActivation kind, const Number& x) {
   const auto swish = [&](const Number& alpha) {
     const Number s = exact_sigmoid(Number(alpha * x));
     return Number(alpha * x * s * (1 - s) + s);
   };
   switch (kind) {
-    case Activation::gelu:
-    case Activation::geglu: {
+    case KernelActivation::gelu:
+    case KernelActivation::geglu: {
       const Number t = tanh(Number(Number(0.79788456F) * x * (1 + Number(0.044715F) * x * x)));
       return 0.5 * x * ((1 - t * t) * (Number(0.79788456F) + Number(0.1070322243F) * x * x)) + 0.5 * (1 + t);
     }
-    case Activation::qgelu:
-    case Activation::qgeglu:
-    case Activation::clamped_swiglu: return swish(Number(1.702F));
-    case Activation::relu:
-    case Activation::reglu: return x > 0 ? 1 : 0;
-    case Activation::srelu:
-    case Activation::sreglu: return x > 0 ? Number(2 * x) : Number(0);
-    case Activation::silu:
-    case Activation::swiglu: return swish(Number(1));
-    case Activation::glu: return exact_sigmoid(x) * (1 - exact_sigmoid(x));
+    case KernelActivation::qgelu:
+    case KernelActivation::qgeglu:
+    case KernelActivation::clamped_swiglu: return swish(Number(1.702F));
+    case KernelActivation::relu:
+    case KernelActivation::reglu: return x > 0 ? 1 : 0;
+    case KernelActivation::srelu:
+    case KernelActivation::sreglu: return x > 0 ? Number(2 * x) : Number(0);
+    case KernelActivation::silu:
+    case KernelActivation::swiglu: return swish(Number(1));
+    case KernelActivation::glu: return exact_sigmoid(x) * (1 - exact_sigmoid(x));
   }
   return 0;
 }
@@ -113,7 +113,7 @@ struct ActivationDraws {
   std::vector<float> actual;
   std::vector<Number> exact;
 
-  ActivationDraws(Activation kind, bool backward, std::size_t count) {
+  ActivationDraws(KernelActivation kind, bool backward, std::size_t count) {
     const bool gated = row_of(kind).gated;
     const auto x = drawn(1, gated ? 2 * count : count, 1);
     const auto grad = drawn(2, count, 1);
@@ -126,7 +126,7 @@ struct ActivationDraws {
     }
     for (std::size_t i = 0; i < count; ++i) {
       const Number gate =
-          gated ? Number(Number(x[count + i]) + (kind == Activation::clamped_swiglu ? 1 : 0)) : Number(1);
+          gated ? Number(Number(x[count + i]) + (kind == KernelActivation::clamped_swiglu ? 1 : 0)) : Number(1);
       const Number own(x[i]);
       exact.push_back(backward ? Number(exact_gradient(kind, own) * grad[i] * gate)
                                : Number(exact_value(kind, own) * gate));
@@ -137,7 +137,7 @@ struct ActivationDraws {
   }
 };
 
-Measured of_activation(Activation kind, bool backward) {
+Measured of_activation(KernelActivation kind, bool backward) {
   const ActivationDraws<Digits> few(kind, backward, 1000);
   const ActivationDraws<double> many(kind, backward, 100'000);
   return {.ulps = measure(few.actual, few.exact).ulps, .flips = share_of_flips(many.actual, many.exact)};
@@ -294,7 +294,8 @@ TEST_CASE("exactness: the table has what is measured") {
     if (row.name.empty()) {
       found = others.at(row.function)();
     } else {
-      found = of_activation(find_named(activations, "name", row.name).value, row.function == "activation_backward");
+      found =
+          of_activation(find_named(kernel_activations, "name", row.name).value, row.function == "activation_backward");
     }
     // The table has two digits.
     CAPTURE(found.ulps, found.flips);
@@ -304,7 +305,7 @@ TEST_CASE("exactness: the table has what is measured") {
 }
 
 TEST_CASE("exactness: every activation has two rows, one for each direction") {
-  for (const ActivationRow& one : activations) {
+  for (const ActivationRow& one : kernel_activations) {
     const auto rows = std::ranges::count_if(exactness(), [&](const Exactness& row) { return row.name == one.name; });
     REQUIRE(rows == 2);
   }
