@@ -235,7 +235,7 @@ TEST_CASE("optimizers: scale, l2norm and scales of amaxes") {
   REQUIRE(!scale_tensor(std::span<const float>(with_nan), 2, std::span(with_nan)));
   REQUIRE(bits(with_nan[1]) == 0x7FFFFFFFU);
   // 448 / 3, and its inverse.
-  const ScalePair pair = scale_of_amax(3, 448);
+  const AmaxScale pair = scale_of_amax(3, 448);
   REQUIRE(pair.scale == nearest(Digits(448) / 3));
   REQUIRE(pair.scale_inv == nearest(1 / Digits(pair.scale)));
   REQUIRE(scale_of_amax(3, 448, true).scale == 128);
