@@ -96,7 +96,7 @@ class _TensorLoader(importlib.abc.Loader):
         self._own.exec_module(module)
         tensor: Any = vars(module)["QuantizedTensor"]
 
-        def wrap(kind: Any, **_options: Any) -> None:
+        def wrap(kind: Any, /, **_options: Any) -> None:
             if "__torch_dispatch__" not in vars(kind):
                 return
             own = vars(kind)["__torch_dispatch__"].__func__
