@@ -14,6 +14,7 @@
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/text.hpp"
 #include "fp8lab/reference/linear/linear_recipe.hpp"
+#include "kit/command_line.hpp"
 #include "kit/experiment.hpp"
 #include "kit/output.hpp"
 #include "kit/progress.hpp"
@@ -179,6 +180,13 @@ py::dict facts_of(const Experiment& experiment) {
                   "arguments"_a = arguments);
 }
 
+/// The exit status of the command line of these words, `fp8lab` not among them.
+int run_words(const std::vector<std::string>& words) {
+  std::vector<const char*> arguments{"fp8lab"};
+  for (const std::string& word : words) arguments.push_back(word.c_str());
+  return experiments::run_command_line(static_cast<int>(arguments.size()), arguments.data());
+}
+
 /// The amaxes of arrays, one a step, by their names.
 AmaxTrace trace_of_arrays(const std::vector<std::string>& names, const std::vector<Array<float>>& columns) {
   std::vector<std::vector<float>> amaxes;
@@ -199,6 +207,12 @@ void bind_experiments(py::module_& module) {
     py::list all;
     for (const Experiment& experiment : fp8lab::experiments::experiments()) all.append(facts_of(experiment));
     return all;
+  });
+  module.def("command_line", &run_words, py::arg("words"), py::call_guard<py::gil_scoped_release>());
+  module.def("python_commands", [] {
+    std::vector<std::pair<std::string, std::string>> commands;
+    for (const PythonCommand& command : python_commands()) commands.emplace_back(command.name, command.summary);
+    return commands;
   });
   module.def("run_experiment", &run_experiment, py::arg("name"), py::arg("arguments"), py::arg("out"),
              py::arg("called") = Called());

@@ -3,9 +3,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <csignal>
+#include <cstdio>
 #include <map>
 #include <memory>
+#include <new>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -14,10 +17,12 @@
 #include <utility>
 #include <vector>
 
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/text.hpp"
 #include "fp8lab/formats/text_stream.hpp"
+#include "fp8lab/gpu/cuda_error.hpp"
 #include "kit/experiment.hpp"
 #include "kit/output.hpp"
 #include "kit/provenance.hpp"
@@ -320,8 +325,13 @@ std::vector<std::string> words_of(int argc, const char* const* argv) {
   return words;
 }
 
-/// Throws where a command or an option is unknown.
+/// Throws where a command or an option is unknown, or where the command needs Python.
 void check_words(const CLI::App& top, const std::vector<std::string>& words) {
+  for (const PythonCommand& command : python_commands()) {
+    if (words.empty() || words.front() != command.name) continue;
+    throw std::invalid_argument(std::string(command.name) +
+                                " needs Python: `pip install fp8lab` installs a command line that has it");
+  }
   const CLI::App* app = &top;
   std::size_t next = 0;
   for (; next < words.size() && !words[next].starts_with('-') && !subcommands_of(*app).empty(); ++next) {
@@ -336,7 +346,45 @@ void check_words(const CLI::App& top, const std::vector<std::string>& words) {
     check_options(*app, {words.begin() + static_cast<std::ptrdiff_t>(next), words.end()});
 }
 
+/// One line on stderr, whatever the user typed.
+int fail(const std::string& reason) {
+  std::fprintf(stderr, "%s\n", one_line("fp8lab: " + reason).c_str());
+  return bad_input;
+}
+
+/// Does the same without taking memory. `command` may be anything.
+int fail_for_memory(const char* command) {
+  std::fprintf(stderr, "fp8lab: out of memory in %.16s; smaller or fewer tensors, or fewer threads, take less\n",
+               command);
+  return bad_input;
+}
+
 }  // namespace
+
+std::span<const PythonCommand> python_commands() {
+  static constexpr std::array commands{PythonCommand{
+      "effective-recipe", "Say which FP8 recipe runs when accelerate is asked for one, and what is lost"}};
+  return commands;
+}
+
+int run_command_line(int argc, const char* const* argv) {
+  std::signal(SIGXFSZ, SIG_IGN);         // a file that grows too large is an error to report, not the end
+  const DefaultEnvironment environment;  // a parent process may have left another one of floating point
+  try {
+    return command_of(argc, argv)();
+  } catch (const std::bad_alloc&) {
+    return fail_for_memory(argv[1]);    // without a command, nothing takes memory
+  } catch (const std::length_error&) {  // sizes that no memory has
+    return fail_for_memory(argv[1]);
+  } catch (const gpu::NoDeviceError& error) {
+    static_cast<void>(fail(error.what()));
+    return no_device;
+  } catch (const std::exception& error) {
+    return fail(error.what());
+  } catch (...) {
+    return fail("unknown error");
+  }
+}
 
 Command command_of(int argc, const char* const* argv) {
   // A command may ask its options when it runs: they live as long as it does.
@@ -347,6 +395,9 @@ Command command_of(int argc, const char* const* argv) {
   app->footer("fp8lab help COMMAND explains a command.");
   Command chosen;
   for (const Experiment& experiment : experiments()) add_experiment(*app, experiment, chosen);
+  for (const PythonCommand& command : python_commands()) {
+    app->add_subcommand(std::string(command.name), std::string(command.summary) + " (needs Python)");
+  }
   refuse_options_as_values(*app);
   std::vector<std::string> words = words_of(argc, argv);
   try {

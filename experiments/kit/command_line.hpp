@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <span>
+#include <string_view>
 
 namespace fp8lab::experiments {
 
@@ -16,5 +18,15 @@ using Command = std::function<int()>;
 /// Parses the arguments, and returns the command that they ask for, help and the version too; nothing is done or read
 /// yet. Throws std::invalid_argument, or what CLI11 throws, where they ask for nothing that there is.
 [[nodiscard]] Command command_of(int argc, const char* const* argv);
+
+/// Does what the arguments ask for, and returns the exit status; one line on stderr says why it is `bad_input` or
+/// `no_device`.
+[[nodiscard]] int run_command_line(int argc, const char* const* argv);
+
+/// A command that needs Python: only the command line that pip installs has it.
+struct PythonCommand {
+  std::string_view name, summary;
+};
+[[nodiscard]] std::span<const PythonCommand> python_commands();
 
 }  // namespace fp8lab::experiments

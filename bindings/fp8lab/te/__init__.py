@@ -5,12 +5,29 @@
 >>> fp8lab.te.activate("h100")                # doctest: +SKIP
 >>> import transformer_engine.pytorch as te   # doctest: +SKIP
 
-``python -m fp8lab.te script.py`` runs a program so, and what it starts. ``devices()`` lists the devices,
-``functions()`` what is provided of the extension and what is refused, with the reason.
+``python -m fp8lab.te script.py`` runs a program so, and what it starts. ``devices()`` lists the devices, and
+``functions()`` what is provided of the extension and what is refused, with the reason. ``effective_recipe()`` says
+which recipe runs when Hugging Face accelerate is asked for one, and ``converted_layers()`` in which layers.
 """
 
 from fp8lab.te._activation import Activation, activate, active_device
 from fp8lab.te._functions import Function, functions
 from fp8lab.te.devices import Device, devices, find_device
+from fp8lab.te.effective import Divergence, EffectiveRecipe, effective_recipe
+from fp8lab.te.layers import ConvertedLayer, converted_layers
 
-__all__ = ["Activation", "Device", "Function", "activate", "active_device", "devices", "find_device", "functions"]
+__all__ = [
+    "Activation",
+    "ConvertedLayer",
+    "Device",
+    "Divergence",
+    "EffectiveRecipe",
+    "Function",
+    "activate",
+    "active_device",
+    "converted_layers",
+    "devices",
+    "effective_recipe",
+    "find_device",
+    "functions",
+]

@@ -15,6 +15,7 @@ from typing import Any
 
 from fp8lab._arrays import check_bool
 from fp8lab.te._cuda import Replacements, seen_on_gpu, stand_ins
+from fp8lab.te._distributed import coalescing_manager_of
 from fp8lab.te._draws import CudaGenerator
 from fp8lab.te.devices import Device, find_device
 
@@ -168,6 +169,8 @@ class Activation:
         for name, value in _SETTINGS.items():
             self._environment[name] = os.environ.get(name)
             os.environ.setdefault(name, value)
+        coalescing = coalescing_manager_of(torch.distributed._coalescing_manager)
+        self._replaced.set(torch.distributed, "_coalescing_manager", coalescing)
         stand_ins(self._replaced, self.device, self.generator, self.pretend_cuda)
         sys.meta_path.insert(0, self._finder)
         self._mode = CudaToCpu(

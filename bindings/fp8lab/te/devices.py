@@ -95,6 +95,7 @@ _DEVICES = (
     _ada("l40s", "NVIDIA L40S", 142, 48),
     _ada("rtx4090", "NVIDIA GeForce RTX 4090", 128, 24),
     _blackwell("b200", "NVIDIA B200", (10, 0), 148, 180),
+    _blackwell("gb200", "NVIDIA GB200", (10, 0), 152, 186),
     _rtx_blackwell("rtx5070", "NVIDIA GeForce RTX 5070", 48, 12),
     _rtx_blackwell("rtx5090", "NVIDIA GeForce RTX 5090", 170, 32),
 )

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs Transformer Engine's own tests, from the checkout, on an emulated device, and tells what became of each case.
+
+    python tests/python/te/own_tests.py FILE DEVICE [--write] [pytest options]
+
+prints the counts, and with ``--write`` keeps the outcomes in tests/vectors/transformer_engine, with which test_own_tests.py compares.
+"""
+
+import collections
+import functools
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+import repositories  # noqa: E402
+
+#: The commit of the checkout nearest to the release 2.20.2, which has no tag there: 2.20.0.dev0 of 2026-08-22.
+COMMIT = "d0067d0da6cb01811b8072a7d304f0e00344ce2b"
+VECTORS = HERE.parents[1] / "vectors" / "transformer_engine"
+
+
+@functools.cache
+def tests_of_checkout() -> tempfile.TemporaryDirectory:
+    """A folder with the files below tests/ at the commit."""
+    archive = repositories.git(repositories.TRANSFORMER_ENGINE, "archive", COMMIT, "tests/pytorch", "docs")
+    folder = tempfile.TemporaryDirectory(prefix="fp8lab-te-tests-")
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(folder.name, filter="data")
+    return folder
+
+
+def outcomes(file: str, device: str, options: list[str], names: list[str] | None = None) -> dict[str, list[str]]:
+    """What became of each case of a file of tests/pytorch: an outcome and its reason."""
+    folder = Path(tests_of_checkout().name, "tests", "pytorch")
+    with tempfile.TemporaryDirectory() as scratch:
+        found, selection = Path(scratch, "found.json"), Path(scratch, "selection.json")
+        environment = {
+            **os.environ,
+            "FP8LAB_OUTCOMES": str(found),
+            "PYTHONPATH": os.pathsep.join([str(HERE), str(folder), os.environ.get("PYTHONPATH", "")]),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        if names is not None:
+            selection.write_text(json.dumps(names))
+            environment["FP8LAB_SELECTION"] = str(selection)
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "outcomes", "-p", "no:cacheprovider"]
+        command += ["--fp8lab-te-device", device, *options, file]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        if not found.exists():
+            raise RuntimeError(f"{file} on {device} did not end:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return json.loads(found.read_text())
+
+
+def path_of(file: str, device: str) -> Path:
+    return VECTORS / f"{file.removesuffix('.py').replace('/', '.')}.{device}.json.gz"
+
+
+def recorded(file: str, device: str) -> dict[str, list[str]]:
+    """The outcomes that are kept."""
+    return json.loads(gzip.decompress(path_of(file, device).read_bytes()))
+
+
+def counts(cases: dict[str, list[str]]) -> str:
+    kinds = collections.Counter(kind for kind, _ in cases.values())
+    lines = [f"{len(cases)} cases: " + ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())]
+    for wanted in ("failed", "refused", "not applicable"):
+        reasons = collections.Counter(reason for kind, reason in cases.values() if kind == wanted)
+        lines += [f"  {count:5d} {wanted}: {reason}" for reason, count in reasons.most_common(12)]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    file, device, *options = sys.argv[1:]
+    writes = "--write" in options
+    cases = outcomes(file, device, [one for one in options if one != "--write"])
+    print(file, device)
+    print(counts(cases))
+    if writes:
+        VECTORS.mkdir(parents=True, exist_ok=True)
+        path_of(file, device).write_bytes(gzip.compress(json.dumps(cases, indent=0).encode(), mtime=0))
+
+
+if __name__ == "__main__":
+    main()
