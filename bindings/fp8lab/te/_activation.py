@@ -173,14 +173,15 @@ class Activation:
         self._replaced.set(torch.distributed, "_coalescing_manager", coalescing)
         stand_ins(self._replaced, self.device, self.generator, self.pretend_cuda)
         sys.meta_path.insert(0, self._finder)
-        self._mode = CudaToCpu(
-            self.generator, lambda depth: seen_on_gpu(self.pretend_cuda, depth + 1), self.pretend_cuda
-        )
+        self._mode = CudaToCpu(self.generator, self._sees_gpu, self.pretend_cuda)
         for name in ("apply", "apply_boxed"):
             if hasattr(BackwardCFunction, name):
                 own = getattr(BackwardCFunction, name)
                 self._replaced.set(BackwardCFunction, name, under(self._mode, own))
         self._mode.__enter__()
+
+    def _sees_gpu(self, depth: int) -> bool:
+        return seen_on_gpu(self.pretend_cuda, depth + 1)
 
     def deactivate(self) -> None:
         """Ends the emulation. Modules of Transformer Engine stay imported, and compute nothing until it begins
