@@ -28,8 +28,8 @@ EXTENSION = "transformer_engine_torch"
 DEVICE_VARIABLE, PRETEND_VARIABLE = "FP8LAB_TE_DEVICE", "FP8LAB_TE_PRETEND_CUDA"
 
 _TRITON = "transformer_engine.pytorch.triton"
-#: What Transformer Engine reads when it is imported or run: no compilation, and of attention what PyTorch computes.
-_SETTINGS = {"NVTE_FRAMEWORK": "pytorch", "NVTE_TORCH_COMPILE": "0", "NVTE_FLASH_ATTN": "0", "NVTE_FUSED_ATTN": "0"}
+#: What Transformer Engine reads when it is imported or run: of attention what PyTorch computes.
+_SETTINGS = {"NVTE_FRAMEWORK": "pytorch", "NVTE_FLASH_ATTN": "0", "NVTE_FUSED_ATTN": "0"}
 _INSTALL = (
     f"pip install transformer_engine=={RELEASE}, without [pytorch]: its Python needs no CUDA; "
     "it asks for torch, einops and pydantic"
@@ -173,12 +173,15 @@ class Activation:
         self._replaced.set(torch.distributed, "_coalescing_manager", coalescing)
         stand_ins(self._replaced, self.device, self.generator, self.pretend_cuda)
         sys.meta_path.insert(0, self._finder)
-        self._mode = CudaToCpu(self.generator, lambda depth: seen_on_gpu(self.pretend_cuda, depth + 1))
+        self._mode = CudaToCpu(self.generator, self._sees_gpu, self.pretend_cuda)
         for name in ("apply", "apply_boxed"):
             if hasattr(BackwardCFunction, name):
                 own = getattr(BackwardCFunction, name)
                 self._replaced.set(BackwardCFunction, name, under(self._mode, own))
         self._mode.__enter__()
+
+    def _sees_gpu(self, depth: int) -> bool:
+        return seen_on_gpu(self.pretend_cuda, depth + 1)
 
     def deactivate(self) -> None:
         """Ends the emulation. Modules of Transformer Engine stay imported, and compute nothing until it begins

@@ -8,6 +8,7 @@ other.
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -137,6 +138,7 @@ def stand_ins(replaced: Replacements, device: Device, generator: CudaGenerator, 
     _tensors(replaced, torch, pretend_cuda)
     _autocast(replaced, torch)
     _collectives(replaced, torch)
+    _compiled(replaced, torch)
 
 
 def _device_answers(replaced: Replacements, torch: Any, device: Device, pretend_cuda: bool) -> None:
@@ -247,11 +249,15 @@ def _tensors(replaced: Replacements, torch: Any, pretend_cuda: bool) -> None:
         with torch._C.DisableTorchFunction():  # a mode would be asked for the property that stands there now
             return bool(own(tensor))
 
+    def is_named(tensor: Any) -> bool:
+        """Whether the program put it on the CPU; one that does not see the GPU has nowhere else to put it."""
+        return pretend_cuda and is_on_cpu(tensor)
+
     def is_cpu(tensor: Any) -> bool:
-        return own_is_cpu(tensor) and (is_on_cpu(tensor) or not seen_on_gpu(pretend_cuda, 2))
+        return own_is_cpu(tensor) and (is_named(tensor) or not seen_on_gpu(pretend_cuda, 2))
 
     def is_cuda(tensor: Any) -> bool:
-        return own_is_cpu(tensor) and not is_on_cpu(tensor) and seen_on_gpu(pretend_cuda, 2)
+        return own_is_cpu(tensor) and not is_named(tensor) and seen_on_gpu(pretend_cuda, 2)
 
     replaced.set(torch.Tensor, "is_cuda", property(is_cuda))
     replaced.set(torch.Tensor, "is_cpu", property(is_cpu))
@@ -316,3 +322,43 @@ def _collectives(replaced: Replacements, torch: Any) -> None:
     for owner in (torch.distributed, torch.distributed.distributed_c10d):
         replaced.set(owner, "init_process_group", init_process_group)
         replaced.set(owner, "new_group", new_group)
+
+
+def _compiled(replaced: Replacements, torch: Any) -> None:
+    """What Transformer Engine has PyTorch compile: functions of elements, which compiled code computes in float32 and
+    rounds once at their ends. They run so without a compiler."""
+    own = torch.compile
+
+    def compile_function(model: Any = None, *args: Any, **options: Any) -> Any:
+        if model is not None and is_of_transformer_engine():
+            return _fused(torch, model)
+        return own(model, *args, **options)
+
+    replaced.set(torch, "compile", compile_function)
+
+
+def _fused(torch: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    halves = (torch.float16, torch.bfloat16)
+
+    def is_float(value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+    def widened(value: Any) -> Any:
+        return value.float() if is_float(value) and value.dtype in halves else value
+
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        types = {one.dtype for one in (*args, *options.values()) if is_float(one)}
+        wide = [widened(one) for one in args]
+        made = function(*wide, **{name: widened(one) for name, one in options.items()})
+        for given, used in zip(args, wide):
+            if used is not given and used._version:  # it was written to
+                given.copy_(used)
+        if len(types) != 1 or not types <= set(halves):
+            return made
+        narrow = types.pop()
+        results = made if isinstance(made, tuple) else (made,)
+        rounded = tuple(one.to(narrow) if is_float(one) else one for one in results)
+        return rounded if isinstance(made, tuple) else rounded[0]
+
+    return call

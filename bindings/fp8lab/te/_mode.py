@@ -101,8 +101,9 @@ def _is_cpu(device: Any) -> bool:
 class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no types
     """The mode that stands over all calls of PyTorch's functions while a device is emulated."""
 
-    def __init__(self, generator: CudaGenerator, is_seen_on_gpu: Callable[[int], bool]) -> None:
+    def __init__(self, generator: CudaGenerator, is_seen_on_gpu: Callable[[int], bool], pretends: bool = False) -> None:
         super().__init__()
+        self._pretends = pretends  # programs see the GPU, and so what is on the CPU by name
         self._generator = generator
         self._is_seen_on_gpu = is_seen_on_gpu  # by the code so many frames up
         self._handlers: dict[Any, Callable[[tuple[Any, ...], dict[str, Any]], Any]] = {
@@ -160,7 +161,7 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
     def _device_of(self, args: tuple[Any, ...], _options: dict[str, Any]) -> Any:
         """Where a tensor is: who sees a GPU sees it there."""
         device = torch.Tensor.device.__get__(*args)
-        is_hidden = device.type == "cpu" and _mark(args[0]) is not False
+        is_hidden = device.type == "cpu" and not (self._pretends and _mark(args[0]) is False)
         return _GPU if is_hidden and self._is_seen_on_gpu(3) else device
 
     def _index_of(self, args: tuple[Any, ...], _options: dict[str, Any]) -> int:

@@ -53,7 +53,9 @@ def _sizes(tensor: Any, num_tensors: int, first_dims: Any, last_dims: Any) -> li
     if tensor.ndim != 2:
         raise ValueError(f"Tensor must be 2D, and has {tensor.ndim} dimensions")
     if last_dims is not None:
-        raise NotImplementedError("group_quantize with last_dims is not provided by fp8lab.te: give tensors of one width")
+        raise NotImplementedError(
+            "group_quantize with last_dims is not provided by fp8lab.te: give tensors of one width"
+        )
     if first_dims is None:
         if tensor.shape[0] % num_tensors:
             raise ValueError(f"{tensor.shape[0]} rows are no {num_tensors} tensors of one shape: give first_dims")
@@ -77,16 +79,22 @@ def group_quantize(
     output: Any = None,
 ) -> Any:
     """The tensors of a group, each by the quantizer, as a grouped tensor."""
-    if output is not None:
-        raise NotImplementedError(
-            "group_quantize into an output is not provided by fp8lab.te: it serves CUDA graphs, which a CPU has not"
-        )
+    if output is not None and noop_flag is not None and float(noop_flag) == 1.0:
+        return output
     sizes = _sizes(tensor, num_tensors, first_dims, last_dims)
     members = [
         quantize(part, quantizer, None, noop_flag) if part.shape[0] else None
         for part in torch.split(tensor[: sum(sizes)], sizes)
     ]
-    return _grouped(tensor, quantizer, members, sizes, first_dims, tensor_offsets)
+    made = _grouped(tensor, quantizer, members, sizes, first_dims, tensor_offsets)
+    if output is None:
+        return made
+    if output.num_tensors != num_tensors or tuple(output.logical_shape) != tuple(tensor.shape):
+        raise ValueError("group_quantize: output has an incompatible logical shape.")
+    for name in ("rowwise_data", "columnwise_data", "scale_inv", "columnwise_scale_inv", "amax", "columnwise_amax"):
+        if getattr(output, name) is not None:
+            getattr(output, name).detach().copy_(getattr(made, name))
+    return output
 
 
 def _grouped(tensor: Any, quantizer: Any, members: Any, sizes: Any, first_dims: Any, tensor_offsets: Any) -> Any:
@@ -182,14 +190,14 @@ def _multiply(
     if scale is not None:
         raise NotImplementedError("a grouped GEMM with bias_scale is not provided by fp8lab.te: scale the bias before")
     rights, lefts, outs = _members(a), _members(b), _members(out)
-    biases = [None] * len(outs) if bias is None else _members(bias)
+    biases = [None] * len(outs) if bias is None else [one.reshape(-1) for one in _members(bias)]
     alphas, betas = (values.detach().reshape(-1).tolist() for values in (alpha, beta))
     for i, (right, left, result) in enumerate(zip(rights, lefts, outs)):
         times, keeps = alphas[i % len(alphas)], betas[i % len(betas)]
         if result.numel():
             generic_gemm(
-                right, transa, left, transb, result, None, result.dtype, None if biases[i] is None else biases[i].view(-1),
-                None, False, None, False, None, 0, keeps != 0, splits, alpha=times, beta=keeps,
+                right, transa, left, transb, result, None, result.dtype, biases[i], None, False, None, False, None, 0,
+                keeps != 0, splits, alpha=times, beta=keeps,
             )  # fmt: skip
     return out
 

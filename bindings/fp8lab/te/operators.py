@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 from typing import Any
 
 import torch
@@ -19,6 +19,11 @@ _NAMES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "b
 
 def operators() -> Any:
     """The module ``fp8lab.operators``."""
+    if importlib.util.find_spec("fp8lab.operators") is None:
+        raise NotImplementedError(
+            "norms, activations, softmaxes and optimizers are not provided by this build of fp8lab: it has no "
+            "fp8lab.operators; install a newer one"
+        )
     return importlib.import_module("fp8lab.operators")
 
 

@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Amaxes and casts of a shard of a weight, whose other shards other ranks have; and scales of reduced amaxes.
 
-The shard is ``start_offset`` elements behind the beginning of a weight of h rows and w columns. What follows from amaxes
-is made by fp8lab's recipes with IEEE divisions; the kernels of pytorch/csrc/extensions/multi_tensor (2.20) are compiled
-with approximate ones, and flush subnormal inverses to 0.
+The shard is ``start_offset`` elements behind the beginning of a weight of h rows and w columns.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 import numpy as np
 import torch
 
 import fp8lab
+from fp8lab.te.operators import operators
 from fp8lab.te.quantize import threads
 from fp8lab.te.tensors import format_name
 
@@ -128,22 +126,12 @@ def multi_tensor_compute_scale_and_scale_inv(
     """The scale of each amax and its inverse, as current scaling makes them."""
     if float(max_fp8) not in _FORMATS:
         raise ValueError(f"max_fp8 must be 448 or 57344, the largest of E4M3 and E5M2, not {max_fp8}")
-    recipe = _scale_recipe(_FORMATS[float(max_fp8)], float(epsilon), bool(force_pow_2_scales))
+    facts = {"power_of_two": bool(force_pow_2_scales), "eps": float(epsilon)}
+    scale_of = operators().scale_of_amax
     for amaxes, scales, inverses in zip(*tensor_lists):
-        made = [_scale_of(recipe, float(amax)) for amax in amaxes.detach().reshape(-1)]
+        made = [scale_of(amax, _FORMATS[float(max_fp8)], **facts) for amax in amaxes.detach().reshape(-1).tolist()]
         scales.detach().view(-1).copy_(torch.tensor([one[0] for one in made]))
         inverses.detach().view(-1).copy_(torch.tensor([one[1] for one in made]))
-
-
-@functools.cache
-def _scale_recipe(name: str, epsilon: float, is_power: bool) -> Any:
-    return fp8lab.JustInTime(name, amax_epsilon=epsilon, force_pow_2_scales=is_power)
-
-
-@functools.lru_cache(maxsize=65536)
-def _scale_of(recipe: Any, amax: float) -> tuple[float, float]:
-    made = recipe.tile_scale(0.0 if amax != amax else amax)  # the maximum has no NaN
-    return made.factor, made.scale_inv
 
 
 def multi_tensor_compute_scale_inv_e8m0(chunk_size: int, noop_flag: Any, tensor_lists: Any, *_rest: Any) -> None:

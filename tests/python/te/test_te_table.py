@@ -9,7 +9,12 @@ from installed import folder, without_transformer_engine
 
 EXTENSION = "transformer_engine_torch"
 #: Named in ways that are no use of the extension: ONNX's own operators, and what C++ calls of its own.
-NOT_OF_PYTHON = {"get_cudnn_version", "multi_tensor_quantize", "multi_tensor_swizzle_scales_for_gemm_"}
+NOT_OF_PYTHON = {
+    "get_cudnn_version",
+    "multi_tensor_quantize",
+    "multi_tensor_swizzle_scales_for_gemm_",
+    "group_dequantize",
+}
 
 
 def names_of(source: str) -> set[str]:

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The multi-tensor kernels of optimizers: each updates the tensors of its lists where they lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fp8lab.te.operators import operators, options, type_name
+from fp8lab.te.quantize import threads
+from fp8lab.te.tensors import format_name
+
+EXPORTED = (
+    "multi_tensor_adam",
+    "multi_tensor_adam_capturable",
+    "multi_tensor_adam_capturable_master",
+    "multi_tensor_adam_fp8",
+    "multi_tensor_adam_param_remainder",
+    "multi_tensor_l2norm",
+    "multi_tensor_scale",
+    "multi_tensor_scale_tensor",
+    "multi_tensor_sgd",
+)
+__all__ = [*EXPORTED]
+
+
+def _plain(lists: Any) -> list[list[Any]]:
+    return [[one.detach() for one in tensors] for tensors in lists]
+
+
+def _is_noop(flag: Any) -> bool:
+    return flag is not None and flag.numel() > 0 and float(flag.reshape(-1)[0]) == 1.0
+
+
+def multi_tensor_scale(chunk_size: int, is_infinite: Any, tensor_lists: Any, scale: float) -> None:
+    """Each tensor times a number; the flag becomes 1 where an element is not finite."""
+    for source, target in zip(*_plain(tensor_lists)):
+        made, is_finite = operators().scale_tensor(
+            source, float(scale), out_dtype=type_name(target.dtype), threads=threads()
+        )
+        target.copy_(_tensor(made).view(target.shape))
+        if not is_finite:
+            is_infinite.detach().fill_(1)
+
+
+def _tensor(array: Any) -> Any:
+    from fp8lab.te.operators import as_tensor
+
+    return as_tensor(array)
+
+
+def multi_tensor_scale_tensor(chunk_size: int, is_infinite: Any, tensor_lists: Any, scale: Any) -> None:
+    """The same with a number that a tensor holds."""
+    multi_tensor_scale(chunk_size, is_infinite, tensor_lists, float(scale))
+
+
+def multi_tensor_l2norm(
+    chunk_size: int, noop_flag: Any, tensor_lists: Any, per_tensor_python: bool | None = None
+) -> tuple[Any, Any]:
+    """The norm of all tensors together, and of each where that is wanted."""
+    total, each = operators().l2norm(_plain(tensor_lists)[0], threads=threads())
+    of_each = torch.tensor(each, dtype=torch.float32) if per_tensor_python else torch.empty(0, dtype=torch.float32)
+    return torch.tensor([total], dtype=torch.float32), of_each
+
+
+def multi_tensor_sgd(
+    chunk_size: int, noop_flag: Any, tensor_lists: Any, wd: float, momentum: float, dampening: float, lr: float,
+    nesterov: bool, first_run: bool, wd_after_momentum: bool, scale: float,
+) -> None:  # fmt: skip
+    """SGD with momentum, in place."""
+    if _is_noop(noop_flag):
+        return
+    for grad, param, buffer, *model in zip(*_plain(tensor_lists)):
+        operators().sgd_update(
+            grad, param, buffer, model=model[0] if model else None, lr=float(lr), weight_decay=float(wd),
+            momentum=float(momentum), dampening=float(dampening), nesterov=bool(nesterov), first_run=bool(first_run),
+            weight_decay_after_momentum=bool(wd_after_momentum), scale=float(scale), threads=threads(),
+        )  # fmt: skip
+
+
+def _facts(
+    lr: Any, beta1: float, beta2: float, epsilon: float, step: Any, mode: int, bias_correction: int, weight_decay: float
+) -> dict[str, Any]:
+    return {
+        "lr": float(lr), "betas": (float(beta1), float(beta2)), "eps": float(epsilon), "step": int(step),
+        "mode": "decoupled" if int(mode) == 1 else "l2", "bias_correction": bool(bias_correction),
+        "weight_decay": float(weight_decay), **options(),
+    }  # fmt: skip
+
+
+def multi_tensor_adam(
+    chunk_size: int, noop_flag: Any, tensor_lists: Any, lr: Any, beta1: float, beta2: float, epsilon: float, step: Any,
+    mode: int, bias_correction: int, weight_decay: float,
+) -> None:  # fmt: skip
+    """Adam or AdamW, in place; a fifth list holds float32 masters."""
+    if _is_noop(noop_flag):
+        return
+    facts = _facts(lr, beta1, beta2, epsilon, step, mode, bias_correction, weight_decay)
+    for grad, param, first, second, *master in zip(*_plain(tensor_lists)):
+        operators().adam_update(grad, param, first, second, master=master[0] if master else None, **facts)
+
+
+def multi_tensor_adam_capturable(
+    chunk_size: int, noop_flag: Any, tensor_lists: Any, lr: Any, beta1: float, beta2: float, epsilon: float, step: Any,
+    mode: int, bias_correction: int, weight_decay: float, inv_scale: Any,
+) -> None:  # fmt: skip
+    """The same with lr and step in tensors, and gradients that are multiplied with ``inv_scale``."""
+    if float(inv_scale) != 1.0:
+        raise NotImplementedError(
+            "multi_tensor_adam_capturable with an inv_scale other than 1 is not provided by fp8lab.te: unscale "
+            "gradients before the step"
+        )
+    multi_tensor_adam(
+        chunk_size, noop_flag, tensor_lists, lr, beta1, beta2, epsilon, step, mode, bias_correction, weight_decay
+    )
+
+
+multi_tensor_adam_capturable_master = multi_tensor_adam_capturable
+
+
+def multi_tensor_adam_param_remainder(
+    chunk_size: int, noop_flag: Any, tensor_lists: Any, lr: Any, beta1: float, beta2: float, epsilon: float, step: Any,
+    mode: int, bias_correction: int, weight_decay: float,
+) -> None:  # fmt: skip
+    """The same of bfloat16 parameters whose masters' low words are a list of their own."""
+    if _is_noop(noop_flag):
+        return
+    facts = _facts(lr, beta1, beta2, epsilon, step, mode, bias_correction, weight_decay)
+    for grad, param, first, second, remainder in zip(*_plain(tensor_lists)):
+        operators().adam_update_remainder(grad, param, first, second, remainder, **facts)
+
+
+def multi_tensor_adam_fp8(
+    chunk_size: int, noop_flag: Any, tensor_lists: Any, lr: Any, beta1: float, beta2: float, epsilon: float, step: Any,
+    mode: int, bias_correction: int, weight_decay: float, fp8_dtype: Any,
+) -> None:  # fmt: skip
+    """The same of FP8 parameters: codes of the masters by their scales; amaxes and inverses are written."""
+    if _is_noop(noop_flag):
+        return
+    facts = _facts(lr, beta1, beta2, epsilon, step, mode, bias_correction, weight_decay)
+    for grad, codes, first, second, master, scale, amax, scale_inv in zip(*_plain(tensor_lists)):
+        largest, inverse = operators().adam_update_fp8(
+            grad, codes.view(torch.uint8), first, second, master, format=format_name(fp8_dtype), scale=float(scale),
+            amax=float(amax), **facts,
+        )  # fmt: skip
+        amax.fill_(largest)
+        scale_inv.fill_(inverse)
