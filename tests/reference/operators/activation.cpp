@@ -94,9 +94,9 @@ struct Drawn {
 
   explicit Drawn(KernelActivation kind, std::size_t of_result = 37) : columns(of_result) {
     const std::size_t columns_in = row_of(kind).gated ? 2 * columns : columns;
-    x = drawn(1, rows * columns_in, 2);
-    grad = drawn(2, rows * columns, 1);
-    scales = drawn(3, rows, 1);
+    x = normal_draws(1, rows * columns_in, 2);
+    grad = normal_draws(2, rows * columns, 1);
+    scales = normal_draws(3, rows, 1);
     x[0] = 0;
     x[1] = -0.0F;
     x[2] = 30;
@@ -259,7 +259,7 @@ TEST_CASE("activations: interleaved halves are the same numbers elsewhere") {
 
 TEST_CASE("activations: pieces, threads and types change no bit") {
   const std::size_t count = 3001;
-  const auto wide = drawn(7, 2 * count, 3);
+  const auto wide = normal_draws(7, 2 * count, 3);
   std::vector<BFloat16> x;
   for (const float value : wide) x.push_back({static_cast<std::uint16_t>(encode(bfloat16, ieee_policy, value))});
   for (const KernelActivation kind : {KernelActivation::gelu, KernelActivation::swiglu}) {

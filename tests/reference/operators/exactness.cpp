@@ -115,8 +115,8 @@ struct ActivationDraws {
 
   ActivationDraws(KernelActivation kind, bool backward, std::size_t count) {
     const bool gated = row_of(kind).gated;
-    const auto x = drawn(1, gated ? 2 * count : count, 1);
-    const auto grad = drawn(2, count, 1);
+    const auto x = normal_draws(1, gated ? 2 * count : count, 1);
+    const auto grad = normal_draws(2, count, 1);
     const MatrixView in{std::span(x), 1, x.size()};
     actual.resize(backward ? x.size() : count);
     if (backward) {
@@ -146,10 +146,10 @@ Measured of_activation(KernelActivation kind, bool backward) {
 /// layernorm, or rmsnorm: the result, or dx.
 Measured of_norm(bool centers, bool backward) {
   const std::size_t n = 1000;
-  const auto x = drawn(1, n, 1);
-  const auto gamma = drawn(2, n, 1);
-  const auto beta = drawn(3, n, 1);
-  const auto grad = drawn(4, n, 1);
+  const auto x = normal_draws(1, n, 1);
+  const auto gamma = normal_draws(2, n, 1);
+  const auto beta = normal_draws(3, n, 1);
+  const auto grad = normal_draws(4, n, 1);
   const auto row = [](const std::vector<float>& values) { return MatrixView(std::span(values), 1, values.size()); };
   std::vector<float> y(n), mean(1), rsigma(1), dx(n), dgamma(n), dbeta(n);
   if (centers) {
@@ -180,8 +180,8 @@ Measured of_norm(bool centers, bool backward) {
 
 Measured of_softmax(bool backward) {
   const std::size_t rows = 32, keys = 64;
-  const auto x = drawn(1, rows * keys, 3);
-  const auto grad = drawn(2, rows * keys, 1);
+  const auto x = normal_draws(1, rows * keys, 3);
+  const auto grad = normal_draws(2, rows * keys, 1);
   std::vector<float> y(rows * keys), dx(rows * keys);
   const SoftmaxShape shape{1, 1, rows, keys};
   softmax(SoftmaxMask::none, shape, 1, {std::span(x), rows, keys}, {}, std::span(y));
@@ -200,10 +200,10 @@ Measured of_softmax(bool backward) {
 
 Measured of_adam() {
   const std::size_t count = 1000;
-  const auto grad = drawn(1, count, 1);
-  auto param = drawn(2, count, 1);
-  auto m = drawn(3, count, 1);
-  auto v = drawn(4, count, 1);
+  const auto grad = normal_draws(1, count, 1);
+  auto param = normal_draws(2, count, 1);
+  auto m = normal_draws(3, count, 1);
+  auto v = normal_draws(4, count, 1);
   for (float& value : v) value *= value;
   const AdamParameters p{.lr = 0.01F, .weight_decay = 0.1F, .step = 3};
   const Digits b1(p.beta1), b2(p.beta2);
@@ -220,7 +220,7 @@ Measured of_adam() {
 
 Measured of_rope(bool backward) {
   const std::size_t tokens = 16, size = 64;
-  const auto x = drawn(1, tokens * size, 1);
+  const auto x = normal_draws(1, tokens * size, 1);
   std::vector<float> freqs;
   for (std::uint64_t i = 0; i < tokens * size; ++i) {
     freqs.push_back(static_cast<float>(static_cast<double>(random_bits(2, i) >> 11) * 0x1p-53 * 1000));
@@ -240,8 +240,8 @@ Measured of_rope(bool backward) {
 
 Measured of_cross_entropy(bool backward) {
   const std::size_t rows = 32, columns = 64;
-  const auto x = drawn(1, rows * columns, 3);
-  const auto grad = drawn(2, rows, 1);
+  const auto x = normal_draws(1, rows * columns, 3);
+  const auto grad = normal_draws(2, rows, 1);
   std::vector<std::int64_t> targets;
   for (std::uint64_t i = 0; i < rows; ++i) targets.push_back(static_cast<std::int64_t>(random_bits(3, i) % columns));
   std::vector<float> loss(rows), largest(rows), sums(rows), dx(x.size());
@@ -262,7 +262,7 @@ Measured of_cross_entropy(bool backward) {
 }
 
 Measured of_l2norm() {
-  const auto x = drawn(1, 100'000, 1);
+  const auto x = normal_draws(1, 100'000, 1);
   Digits sum = 0;
   for (const float value : x) sum += Digits(value) * value;
   return measure({l2norm(std::span(x))}, {sqrt(sum)});

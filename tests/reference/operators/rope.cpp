@@ -39,8 +39,8 @@ Turned step_rope(const std::vector<float>& x, const std::vector<float>& freqs, s
 TEST_CASE("rope: the formula's bits on every target") {
   const UnforceTarget unforce;
   const std::size_t tokens = 4, heads = 2, size = 11, rotated = 8;
-  const auto x = drawn(1, tokens * heads * size, 1);
-  const auto freqs = drawn(2, tokens * rotated, 30);
+  const auto x = normal_draws(1, tokens * heads * size, 1);
+  const auto freqs = normal_draws(2, tokens * rotated, 30);
   for (const bool interleaved : {false, true}) {
     const Turned expected = step_rope(x, freqs, size, rotated, heads, interleaved);
     const RopeShape shape{.sequence = tokens, .heads = heads, .size = size, .rotated = rotated};
