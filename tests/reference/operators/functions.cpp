@@ -28,6 +28,24 @@ bool is_in_range(std::string_view name, float x) {
   return x > 0 && x < inf;
 }
 
+/// Requires that every target gives what the function itself does.
+void on_targets_equal(std::string_view name, const std::vector<float>& x) {
+  const UnforceTarget unforce;
+  const auto function = find_named(elementary_functions, "name", name).value;
+  for (const auto target : targets()) {
+    force_target(target);
+    std::vector<float> out(x.size());
+    apply_elementary(name, x, out, 2);
+    Mismatches mismatches;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const float expected = function(x[i]);
+      mismatches.compare(i, x[i], bits(out[i]), std::isnan(expected) ? 0x7FFFFFFFU : bits(expected), "");
+    }
+    INFO(name << " on " << target);
+    REQUIRE_NO(mismatches);
+  }
+}
+
 TEST_CASE("elementary functions: nearest to 50 digits") {
   for (const auto& function : elementary_functions) {
     Mismatches mismatches;
@@ -69,6 +87,20 @@ TEST_CASE("elementary functions: the values nearest to a tie") {
     }
     INFO(one.name);
     REQUIRE_NO(mismatches);
+    on_targets_equal(one.name, one.x);
+  }
+}
+
+TEST_CASE("elementary functions: vectors equal one number at a time") {
+  for (const auto& function : elementary_functions) {
+    std::vector<float> x{nan, inf, -inf, 0, -0.0F, 89, 88.7F, -104, -103.9F, 10, 0x1p-149F, -0x1p-126F};
+    const std::uint64_t count = exhaustive() ? 1'000'000 : 3'000;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const std::uint64_t word = random_bits(2, i);
+      x.push_back(from_bits(static_cast<std::uint32_t>(word)));
+      x.push_back(static_cast<float>(static_cast<double>(word >> 40) * 0x1p-20) - 8);
+    }
+    on_targets_equal(function.name, x);
   }
 }
 
