@@ -159,7 +159,7 @@ using TargetMath = ScalarMath;
 /// multiplies by the reciprocal.
 template <class Math>
 struct Flushed {
-  using V = typename Math::V;
+  using V = Math::V;
   static HWY_INLINE V Flush(V x) {
     return Math::IfLess(Math::Magnitude(x), Math::Number(0x1p-126F), Math::Product(x, Math::Number(0)), x);
   }

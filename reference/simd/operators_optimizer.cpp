@@ -21,7 +21,7 @@ inline bool IsUsed(float x) { return !(std::abs(x) < 0x1p-126F); }
 template <class Math>
 struct OptimizerLoops {
   using Fast = Flushed<Math>;
-  using V = typename Math::V;
+  using V = Math::V;
 
   static HWY_ATTR void Adam(const AdamParameters& parameters, const AdamConstants& constants,
                             const OptimizerPiece& piece) {

@@ -22,7 +22,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace fp8lab::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // 1. Conversions.
 HWY_INLINE float NarrowOne(float x, const float* /*type*/) { return x == x ? x : std::bit_cast<float>(0x7FFFFFFFU); }
