@@ -442,14 +442,12 @@ void bind_operators(py::module_& module) {
   });
   module.def(
       "elementary",
-      [](const std::string& name, const Array<float>& x, Array<float> out) {
-        const auto function = find_named(elementary_functions, "name", name).value;
-        const auto in = view(x);
+      [](const std::string& name, const Array<float>& x, Array<float> out, int threads) {
         const auto to = mutable_view(out);
         const py::gil_scoped_release release;
-        for (std::size_t i = 0; i < in.size(); ++i) to[i] = function(in[i]);
+        apply_elementary(name, view(x), to, threads);
       },
-      py::arg("name"), py::arg("x").noconvert(), py::arg("out").noconvert());
+      py::arg("name"), py::arg("x").noconvert(), py::arg("out").noconvert(), py::arg("threads"));
   bind_activations(module);
   bind_norms(module);
   bind_softmax(module);

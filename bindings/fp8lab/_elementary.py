@@ -11,8 +11,10 @@ import numpy as np
 from fp8lab import _core
 from fp8lab._arrays import (
     Array,
+    apart,
     as_float32,
     check_choice,
+    check_threads,
     output,
 )
 from fp8lab._operator_arrays import FUNCTIONS
@@ -53,7 +55,7 @@ def functions() -> list[str]:
     return list(FUNCTIONS)
 
 
-def elementary(name: str, x: Any) -> Array:
+def elementary(name: str, x: Any, *, threads: int = 1, out: Array | None = None) -> Array:
     """An elementary function of each element, rounded correctly: the same bits on every processor.
 
     Parameters
@@ -61,6 +63,9 @@ def elementary(name: str, x: Any) -> Array:
     name : str
         ``exp``, ``tanh``, ``log``, ``rsqrt``, ``sin`` or ``cos``.
     x : array_like of float32
+    threads : int
+        Threads to use; no result depends on it.
+    out : ndarray of float32, of x's shape, optional
 
     Returns
     -------
@@ -68,6 +73,7 @@ def elementary(name: str, x: Any) -> Array:
     """
     kind = check_choice(name, "name", _ELEMENTARY)
     array = as_float32(x, "x")
-    out = output(None, array.shape, np.float32)
-    _core.elementary(kind, array, out)
-    return out
+    number = check_threads(threads)
+    result = output(out, array.shape, np.float32)
+    _core.elementary(kind, apart(array, result), result, number)
+    return result

@@ -154,21 +154,24 @@ using TargetMath = VectorMath;
 using TargetMath = ScalarMath;
 #endif
 
-/// The arithmetic of a build with fast-math: what is subnormal counts as a zero of its sign, before each operation and
-/// after it. A division multiplies by the reciprocal.
+/// The arithmetic of a build with fast-math: what is subnormal becomes a zero of its sign, before each operation and
+/// after it. So operands are what an operation gave, or Flush() of what a piece or a parameter has; a division
+/// multiplies by the reciprocal.
 template <class Math>
 struct Flushed {
-  using V = typename Math::V;
+  using V = Math::V;
   static HWY_INLINE V Flush(V x) {
     return Math::IfLess(Math::Magnitude(x), Math::Number(0x1p-126F), Math::Product(x, Math::Number(0)), x);
   }
-  static HWY_INLINE V Sum(V a, V b) { return Flush(Math::Sum(Flush(a), Flush(b))); }
-  static HWY_INLINE V Difference(V a, V b) { return Flush(Math::Difference(Flush(a), Flush(b))); }
-  static HWY_INLINE V Product(V a, V b) { return Flush(Math::Product(Flush(a), Flush(b))); }
-  static HWY_INLINE V Fused(V a, V b, V c) { return Flush(Math::Fused(Flush(a), Flush(b), Flush(c))); }
-  static HWY_INLINE V Reciprocal(V x) { return Flush(Math::Quotient(Math::Number(1), Flush(x))); }
-  static HWY_INLINE V Root(V x) { return Math::Root(Flush(x)); }
-  static HWY_INLINE V Exp(V x) { return Flush(Math::Exp(Flush(x))); }
+  static HWY_INLINE V Load(const float* in) { return Flush(Math::Load(in)); }
+  static HWY_INLINE V Number(float x) { return Flush(Math::Number(x)); }
+  static HWY_INLINE V Sum(V a, V b) { return Flush(Math::Sum(a, b)); }
+  static HWY_INLINE V Difference(V a, V b) { return Flush(Math::Difference(a, b)); }
+  static HWY_INLINE V Product(V a, V b) { return Flush(Math::Product(a, b)); }
+  static HWY_INLINE V Fused(V a, V b, V c) { return Flush(Math::Fused(a, b, c)); }
+  static HWY_INLINE V Reciprocal(V x) { return Flush(Math::Quotient(Math::Number(1), x)); }
+  static HWY_INLINE V Root(V x) { return Math::Root(x); }
+  static HWY_INLINE V Exp(V x) { return Flush(Math::Exp(x)); }
 };
 
 }  // namespace fp8lab::HWY_NAMESPACE

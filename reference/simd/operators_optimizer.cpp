@@ -21,26 +21,26 @@ inline bool IsUsed(float x) { return !(std::abs(x) < 0x1p-126F); }
 template <class Math>
 struct OptimizerLoops {
   using Fast = Flushed<Math>;
-  using V = typename Math::V;
+  using V = Math::V;
 
   static HWY_ATTR void Adam(const AdamParameters& parameters, const AdamConstants& constants,
                             const OptimizerPiece& piece) {
-    const V beta1 = Math::Number(parameters.beta1);
-    const V beta2 = Math::Number(parameters.beta2);
-    const V rest1 = Fast::Difference(Math::Number(1), beta1);
-    const V rest2 = Fast::Difference(Math::Number(1), beta2);
-    const V decay = Math::Number(parameters.weight_decay);
-    const V minus_lr = Math::Number(-parameters.lr);
+    const V beta1 = Fast::Number(parameters.beta1);
+    const V beta2 = Fast::Number(parameters.beta2);
+    const V rest1 = Fast::Difference(Fast::Number(1), beta1);
+    const V rest2 = Fast::Difference(Fast::Number(1), beta2);
+    const V decay = Fast::Number(parameters.weight_decay);
+    const V minus_lr = Fast::Number(-parameters.lr);
     const bool is_l2 = parameters.mode == AdamMode::l2;
     for (std::size_t i = 0; i < piece.count; i += Math::lanes()) {
-      const V param = Math::Load(piece.param + i);
-      V g = Math::Load(piece.grad + i);
+      const V param = Fast::Load(piece.param + i);
+      V g = Fast::Load(piece.grad + i);
       if (is_l2) g = Fast::Fused(decay, param, g);
-      const V m = Fast::Fused(Math::Load(piece.m + i), beta1, Fast::Product(rest1, g));
-      const V v = Fast::Fused(Math::Load(piece.v + i), beta2, Fast::Product(Fast::Product(rest2, g), g));
-      const V root = Fast::Root(Fast::Product(v, Math::Number(constants.inverse_correction2)));
-      const V below = Fast::Reciprocal(Fast::Sum(root, Math::Number(parameters.eps)));
-      V update = Fast::Product(Fast::Product(m, Math::Number(constants.inverse_correction1)), below);
+      const V m = Fast::Fused(Fast::Load(piece.m + i), beta1, Fast::Product(rest1, g));
+      const V v = Fast::Fused(Fast::Load(piece.v + i), beta2, Fast::Product(Fast::Product(rest2, g), g));
+      const V root = Fast::Root(Fast::Product(v, Fast::Number(constants.inverse_correction2)));
+      const V below = Fast::Reciprocal(Fast::Sum(root, Fast::Number(parameters.eps)));
+      V update = Fast::Product(Fast::Product(m, Fast::Number(constants.inverse_correction1)), below);
       if (!is_l2) update = Fast::Fused(decay, param, update);
       Math::Store(Fast::Fused(minus_lr, update, param), piece.param + i);
       Math::Store(m, piece.m + i);
@@ -49,17 +49,17 @@ struct OptimizerLoops {
   }
 
   static HWY_ATTR void SgdGradient(const SgdParameters& parameters, const OptimizerPiece& piece) {
-    const V decay = Math::Number(parameters.weight_decay);
-    const V factor = Math::Number(parameters.momentum);
-    const V rest = Fast::Difference(Math::Number(1), Math::Number(parameters.dampening));
+    const V decay = Fast::Number(parameters.weight_decay);
+    const V factor = Fast::Number(parameters.momentum);
+    const V rest = Fast::Difference(Fast::Number(1), Fast::Number(parameters.dampening));
     const bool decays = IsUsed(parameters.weight_decay);
     for (std::size_t i = 0; i < piece.count; i += Math::lanes()) {
-      const V param = Math::Load(piece.param + i);
-      V g = Fast::Product(Math::Load(piece.grad + i), Math::Number(parameters.scale));
+      const V param = Fast::Load(piece.param + i);
+      V g = Fast::Product(Fast::Load(piece.grad + i), Fast::Number(parameters.scale));
       if (decays && !parameters.weight_decay_after_momentum) g = Fast::Fused(decay, param, g);
       if (IsUsed(parameters.momentum)) {
         V m = g;
-        if (!parameters.first_run) m = Fast::Fused(Math::Load(piece.m + i), factor, Fast::Product(rest, g));
+        if (!parameters.first_run) m = Fast::Fused(Fast::Load(piece.m + i), factor, Fast::Product(rest, g));
         Math::Store(m, piece.m + i);
         g = parameters.nesterov ? Fast::Fused(m, factor, g) : m;
       }
@@ -68,24 +68,24 @@ struct OptimizerLoops {
     }
   }
   static HWY_ATTR void SgdStep(float lr, const OptimizerPiece& piece) {
-    const V times = Math::Number(lr);
+    const V times = Fast::Number(lr);
     for (std::size_t i = 0; i < piece.count; i += Math::lanes()) {
-      const V minus = Math::Negative(Math::Load(piece.grad + i));
-      Math::Store(Fast::Fused(minus, times, Math::Load(piece.param + i)), piece.param + i);
+      const V minus = Math::Negative(Fast::Load(piece.grad + i));
+      Math::Store(Fast::Fused(minus, times, Fast::Load(piece.param + i)), piece.param + i);
     }
   }
   static HWY_ATTR void SgdChange(float lr, const OptimizerPiece& piece) {
-    const V times = Math::Number(lr);
+    const V times = Fast::Number(lr);
     for (std::size_t i = 0; i < piece.count; i += Math::lanes()) {
-      Math::Store(Math::Negative(Fast::Product(Math::Load(piece.grad + i), times)), piece.grad + i);
+      Math::Store(Math::Negative(Fast::Product(Fast::Load(piece.grad + i), times)), piece.grad + i);
     }
   }
   static HWY_ATTR float SumOfSquares(const float* x, std::size_t count) {
     HWY_ALIGN float lanes[sum_lanes] = {};
     for (std::size_t i = 0; i < count; i += Math::lanes()) {
-      const V value = Math::Load(x + i);
+      const V value = Fast::Load(x + i);
       float* lane = lanes + i % sum_lanes;
-      Math::Store(Fast::Fused(value, value, Math::Load(lane)), lane);
+      Math::Store(Fast::Fused(value, value, Fast::Load(lane)), lane);
     }
     return sum_of_lanes(lanes);
   }

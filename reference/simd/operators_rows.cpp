@@ -22,7 +22,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace fp8lab::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // 1. Conversions.
 HWY_INLINE float NarrowOne(float x, const float* /*type*/) { return x == x ? x : std::bit_cast<float>(0x7FFFFFFFU); }
@@ -128,6 +127,12 @@ struct RowLoops {
     return sum_of_lanes(lanes);
   }
 
+  static HWY_ATTR void Exp(const float* x, std::size_t count, float* out) {
+    ForEach(count, [&](std::size_t i) HWY_ATTR { Math::Store(Math::Exp(Math::Load(x + i)), out + i); });
+  }
+  static HWY_ATTR void Tanh(const float* x, std::size_t count, float* out) {
+    ForEach(count, [&](std::size_t i) HWY_ATTR { Math::Store(Math::Tanh(Math::Load(x + i)), out + i); });
+  }
   static HWY_ATTR float SumOfRow(const float* x, std::size_t count) {
     return Sum(count, [x](std::size_t i, auto sum) HWY_ATTR { return Math::Sum(sum, Math::Load(x + i)); });
   }
@@ -210,7 +215,9 @@ struct RowLoops {
 template <class Math>
 RowFunctions FunctionsOf() {
   using Loops = RowLoops<Math>;
-  return {.sum_of_row = &Loops::SumOfRow,
+  return {.exp = &Loops::Exp,
+          .tanh = &Loops::Tanh,
+          .sum_of_row = &Loops::SumOfRow,
           .sum_of_squares = &Loops::SumOfSquares,
           .normalize = &Loops::Normalize,
           .subtract = &Loops::Subtract,

@@ -33,6 +33,9 @@ struct NormSums {
 
 /// Loops over rows of `count` elements, a multiple of sum_lanes.
 struct RowFunctions {
+  /// out = exp(x), tanh(x). In place where out is x.
+  void (*exp)(const float* x, std::size_t count, float* out);
+  void (*tanh)(const float* x, std::size_t count, float* out);
   /// The sum of x; of its squares, each fused.
   float (*sum_of_row)(const float* x, std::size_t count);
   float (*sum_of_squares)(const float* x, std::size_t count);

@@ -20,18 +20,18 @@ struct SoftmaxLoops {
   using Fast = Flushed<Math>;
 
   static HWY_ATTR void Scale(const float* x, float factor, std::size_t count, float* out) {
-    const auto times = Math::Number(factor);
+    const auto times = Fast::Number(factor);
     for (std::size_t i = 0; i < count; i += Math::lanes()) {
-      Math::Store(Fast::Product(Math::Load(x + i), times), out + i);
+      Math::Store(Fast::Product(Fast::Load(x + i), times), out + i);
     }
   }
   static HWY_ATTR float Exponentials(const float* x, float largest, std::size_t count, float* out) {
-    const auto most = Math::Number(largest);
+    const auto most = Fast::Number(largest);
     HWY_ALIGN float lanes[sum_lanes] = {};
     for (std::size_t i = 0; i < count; i += Math::lanes()) {
-      const auto e = Fast::Exp(Fast::Difference(Math::Load(x + i), most));
+      const auto e = Fast::Exp(Fast::Difference(Fast::Load(x + i), most));
       float* lane = lanes + i % sum_lanes;
-      Math::Store(Fast::Sum(Math::Load(lane), e), lane);
+      Math::Store(Fast::Sum(Fast::Load(lane), e), lane);
       Math::Store(e, out + i);
     }
     return sum_of_lanes(lanes);
@@ -39,19 +39,19 @@ struct SoftmaxLoops {
   static HWY_ATTR float Products(const float* a, const float* b, std::size_t count, float* out) {
     HWY_ALIGN float lanes[sum_lanes] = {};
     for (std::size_t i = 0; i < count; i += Math::lanes()) {
-      const auto product = Fast::Product(Math::Load(a + i), Math::Load(b + i));
+      const auto product = Fast::Product(Fast::Load(a + i), Fast::Load(b + i));
       float* lane = lanes + i % sum_lanes;
-      Math::Store(Fast::Sum(Math::Load(lane), product), lane);
+      Math::Store(Fast::Sum(Fast::Load(lane), product), lane);
       Math::Store(product, out + i);
     }
     return sum_of_lanes(lanes);
   }
   static HWY_ATTR void Gradient(const float* products, const float* y, float sum, float scale, std::size_t count,
                                 float* out) {
-    const auto minus = Math::Number(-sum);
-    const auto times = Math::Number(scale);
+    const auto minus = Fast::Number(-sum);
+    const auto times = Fast::Number(scale);
     for (std::size_t i = 0; i < count; i += Math::lanes()) {
-      const auto inner = Fast::Fused(minus, Math::Load(y + i), Math::Load(products + i));
+      const auto inner = Fast::Fused(minus, Fast::Load(y + i), Fast::Load(products + i));
       Math::Store(Fast::Product(times, inner), out + i);
     }
   }

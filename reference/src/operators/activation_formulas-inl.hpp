@@ -18,7 +18,7 @@ namespace fp8lab::HWY_NAMESPACE {
 /// f(x), f'(x), and for kernels that scale rows both at once: they write the gradient another way.
 template <class Math>
 struct Formulas {
-  using V = typename Math::V;
+  using V = Math::V;
 
   static HWY_INLINE V Sigmoid(V x) {
     const V one = Math::Number(1);

@@ -2,6 +2,7 @@
 #include "fp8lab/reference/operators/cross_entropy.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -22,7 +23,7 @@ void check_entropy(const CrossEntropyParameters& parameters, const MatrixView& x
                    std::size_t largest, std::size_t sum) {
   check_kernel_floats("x", x);
   if (x.columns() == 0) refuse("x must have columns");
-  if (!(parameters.label_smoothing >= 0 && parameters.label_smoothing < 1)) {
+  if (std::isnan(parameters.label_smoothing) || parameters.label_smoothing < 0 || parameters.label_smoothing >= 1) {
     refuse("label_smoothing must be from 0 to below 1, not ", parameters.label_smoothing);
   }
   check_size("targets", targets.size(), x.rows());

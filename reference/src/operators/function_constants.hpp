@@ -4,13 +4,14 @@
 
 #include <array>
 #include <cstddef>
+#include <numbers>
 
 namespace fp8lab {
 
-inline constexpr double log2_e = 0x1.71547652b82fep+0;
+inline constexpr double log2_e = std::numbers::log2e;
 /// ln(2) = ln2_high + ln2_low, where ln2_high has 42 bits: k ln2_high is exact for |k| < 2^11, and so is
 /// x - k ln2_high for a float32 x, both being multiples of 2^-42 or x's unit where the difference is below 1.
-inline constexpr double ln2_high = 0x1.62e42fefa38p-1;
+inline constexpr double ln2_high = 0x1.62e42fefa38p-1;  // NOLINT(modernize-use-std-numbers): its first bits
 inline constexpr double ln2_low = 0x1.ef35793c7673p-45;
 
 /// 1 / n! for n from 2 to 13.

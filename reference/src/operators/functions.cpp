@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "fp8lab/formats/environment.hpp"
 #include "operators/function_constants.hpp"
@@ -46,7 +47,7 @@ float unless_near_a_tie(double y, double relative_error, const Again& again) {
   return low == static_cast<float>(y + error) ? low : again();
 }
 
-constexpr NumberPair ln2_pair{0x1.62e42fefa39efp-1, 0x1.abc9e3b39803fp-56};
+constexpr NumberPair ln2_pair{std::numbers::ln2, 0x1.abc9e3b39803fp-56};
 constexpr double ln2_third = 0x1.7b57a079a1934p-111;
 
 struct ReducedPair {
@@ -145,7 +146,7 @@ Turned turned(float x) {
 NumberPair turn_pair(NumberPair r, int n) {
   const NumberPair r2 = r * r;
   NumberPair sum{1};
-  for (int i = n + 26; i >= n; i -= 2) sum = NumberPair{1} + -(r2 * sum / NumberPair{double(i + 1) * (i + 2)});
+  for (int i = n + 26; i >= n; i -= 2) sum = NumberPair{1} + -(r2 * sum / NumberPair{(i + 1.0) * (i + 2)});
   return sum;
 }
 
@@ -153,7 +154,7 @@ NumberPair turn_pair(NumberPair r, int n) {
 /// the sum, and of the terms that are less than a third of it.
 double turn_double(double r, int n) {
   double sum = 1;
-  for (int i = n + 16; i >= n; i -= 2) sum = std::fma(-(r * r) / (double(i + 1) * (i + 2)), sum, 1.0);
+  for (int i = n + 16; i >= n; i -= 2) sum = std::fma(-(r * r) / ((i + 1.0) * (i + 2)), sum, 1.0);
   return sum;
 }
 

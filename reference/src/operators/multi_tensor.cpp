@@ -22,14 +22,13 @@ namespace {
 constexpr std::size_t norm_chunk = 65536;
 
 bool are_finite(const TensorPiece& values, std::size_t count) {
-  return std::all_of(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(count),
-                     [](float x) { return std::isfinite(x); });
+  return std::ranges::all_of(std::span(values).first(count), [](float x) { return std::isfinite(x); });
 }
 
 /// The sum of a row of sums.
 float added_up(std::span<const float> sums) {
   std::vector<float> row(padded(sums.size()));
-  std::copy(sums.begin(), sums.end(), row.begin());
+  std::ranges::copy(sums, row.begin());
   return flushed_float(row_functions().sum_of_row(row.data(), row.size()));
 }
 

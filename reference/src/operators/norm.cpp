@@ -17,7 +17,7 @@ namespace fp8lab {
 namespace {
 
 float one_rsqrt(Functions functions, float x) {
-  switch (functions) {
+  switch (functions) {  // NOLINT(readability-trivial-switch): the next value will be a case
     case Functions::correctly_rounded: return rounded_rsqrt(x);
   }
   return x;
@@ -79,7 +79,11 @@ void write_number(float value, float& out) { narrow_row(&value, 1, &out); }
 struct NormGradientRows {
   explicit NormGradientRows(std::size_t columns)
       : x(padded(columns)), grad(padded(columns)), y(padded(columns)), dy(padded(columns)), add(padded(columns)) {}
-  NormRow x, grad, y, dy, add;
+  NormRow x;
+  NormRow grad;
+  NormRow y;
+  NormRow dy;
+  NormRow add;
 };
 
 /// Writes the sums of all blocks.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 #include <type_traits>
+#include <utility>
 
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
@@ -61,7 +62,7 @@ MapShape checked_map(std::span<const std::int32_t> map, std::size_t tokens, std:
     refuse("map must have a multiple of ", tokens, " entries, one for each token, not ", map.size());
   }
   for (const std::int32_t row : map) {
-    if (row < -1 || (row >= 0 && static_cast<std::size_t>(row) >= rows)) {
+    if (row < -1 || (row >= 0 && std::cmp_greater_equal(row, rows))) {
       refuse("map has row ", row, ", and there are ", rows);
     }
   }
@@ -145,7 +146,8 @@ std::vector<std::int32_t> permutation_map(std::span<const std::int32_t> experts,
     refuse("experts must have a multiple of ", tokens, " entries, one for each token, not ", experts.size());
   }
   if (std::ranges::any_of(experts, [](std::int32_t e) { return e < 0; })) refuse("experts must not be negative");
-  const std::size_t of_token = tokens == 0 ? 0 : experts.size() / tokens;
+  if (experts.empty()) return {};
+  const std::size_t of_token = experts.size() / tokens;
   std::vector<std::size_t> order(experts.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, {}, [&](std::size_t i) { return experts[i]; });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fp8lab/reference/operators/rope.hpp"
 
+#include <utility>
 #include <vector>
 
 #include "fp8lab/formats/interruption.hpp"
@@ -85,7 +86,7 @@ class RopePositions {
       const bool is_first = token < length / 2;
       position += is_first ? rank * length / 2 : length * size - (rank + 1) * length / 2 - length / 2;
     }
-    if (position < 0 || static_cast<std::size_t>(position) >= known_) {
+    if (position < 0 || std::cmp_greater_equal(position, known_)) {
       refuse("freqs has ", known_, " positions, and a token of x or grad has position ", position,
              ", by start_positions, cu_seqlens, cp_size and cp_rank");
     }
@@ -110,7 +111,8 @@ RopePartner partner_of(std::size_t i, std::size_t rotated, bool interleaved) {
 
 /// The cosines, and the sines as they multiply the other elements, of every position.
 struct RopeTurns {
-  std::vector<float> cosines, sines;
+  std::vector<float> cosines;
+  std::vector<float> sines;
 };
 RopeTurns turns_of(std::span<const float> freqs, std::size_t rotated, bool interleaved, bool backward, int threads) {
   RopeTurns turns{std::vector<float>(freqs.size()), std::vector<float>(freqs.size())};
@@ -134,7 +136,9 @@ void turn_all(const RopeShape& shape, const RopeOptions& how, const FloatSpan& x
   const RowFunctions loops = row_functions();
   parallel_for(positions.of_tokens().size(), options.threads, [&](std::size_t first, std::size_t last) {
     std::vector<float> values(padded(shape.size));
-    std::vector<float> others(padded(shape.rotated)), cosines(padded(shape.rotated)), sines(padded(shape.rotated));
+    std::vector<float> others(padded(shape.rotated));
+    std::vector<float> cosines(padded(shape.rotated));
+    std::vector<float> sines(padded(shape.rotated));
     for (std::size_t token = first; token < last; ++token) {
       checkpoint();
       const std::size_t at = positions.of_tokens()[token] * shape.rotated;

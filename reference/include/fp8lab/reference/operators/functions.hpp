@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "fp8lab/formats/named.hpp"
 
@@ -42,5 +43,11 @@ inline constexpr std::array elementary_functions{
     Named<float (*)(float)>{"sin", rounded_sin, "the sine of x radians"},
     Named<float (*)(float)>{"cos", rounded_cos, "the cosine of x radians"},
 };
+
+/// out = the function called `name` of each element, on `threads` threads. Any NaN is the positive one of all ones.
+///
+/// Throws std::invalid_argument for an unknown name, sizes that differ, arrays that overlap otherwise than element by
+/// element, and as check_threads() does.
+void apply_elementary(std::string_view name, std::span<const float> x, std::span<float> out, int threads = 1);
 
 }  // namespace fp8lab
