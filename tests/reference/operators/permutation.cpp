@@ -54,19 +54,11 @@ TEST_CASE("permutation: sums of float32 rows, each product fused") {
 TEST_CASE("permutation: sums of bfloat16 rows are rounded at each step") {
   const std::size_t columns = 300;
   std::vector<BFloat16> x;
-<<<<<<< HEAD
   for (const float value : normal_draws(1, 3 * columns, 1)) x.push_back({nearest_bfloat16(value)});
-  // 1 + 2^-9 (1 + 2^-8) (1 + 2^-7): the product is above half a unit by less than float32 tells.
-  x[0] = {0x3F80};
-  x[columns] = {0x3B81};
-  std::vector<float> p = normal_draws(2, 3, 1);
-=======
-  for (const float value : drawn(1, 3 * columns, 1)) x.push_back({nearest_bfloat16(value)});
   // 7 * 37 is a tie of bfloat16, which -2^-30 decides: below what float32 keeps of the sum.
   x[0] = {0xB080};
   x[columns] = {0x40E0};
-  std::vector<float> p = drawn(2, 3, 1);
->>>>>>> operators
+  std::vector<float> p = normal_draws(2, 3, 1);
   p[0] = 1;
   p[1] = 37;
   const std::vector<std::int32_t> map{0, 1, 2};  // one token of three experts
