@@ -9,6 +9,7 @@ PyTorch computes has no mark: it draws nothing, and counts as on the GPU for who
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from fp8lab.te._draws import CudaGenerator, draw_normal, draw_uniform, warn_of_cpu_draw
 
-__all__ = ["CudaToCpu", "is_on_cpu", "is_on_gpu", "under"]
+__all__ = ["CudaToCpu", "bytes_on_gpu", "is_on_cpu", "is_on_gpu", "under"]
 
 _GPU = torch.device("cuda", 0)
 _MARK = "_fp8lab_te_gpu"
@@ -69,8 +70,19 @@ def _marked(tensor: Any, on_gpu: bool = True) -> Any:
     if not on_gpu and not _CPU_IS_NAMED:
         _CPU_IS_NAMED.append(True)
     if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided and not tensor.is_meta:
-        setattr(_storage(tensor), _MARK, on_gpu)
+        storage = _storage(tensor)
+        setattr(storage, _MARK, on_gpu)
+        if on_gpu:
+            _LIVING[id(storage)] = storage
     return tensor
+
+
+_LIVING: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+def bytes_on_gpu() -> int:
+    """Of the storages that were made on the GPU, or moved there, and still live."""
+    return sum(storage.nbytes() for storage in list(_LIVING.values()))
 
 
 def _is_quantized(tensor: Any) -> bool:
