@@ -291,10 +291,14 @@ def _autocast(replaced: Replacements, torch: Any) -> None:
     own_enabled, own_dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
 
     def init(self: Any, device_type: str, dtype: Any = None, *args: Any, **options: Any) -> None:
-        if device_type == "cuda":
-            dtype = torch.float16 if dtype is None else dtype
-            device_type = "cpu"
-        own_init(self, device_type, dtype, *args, **options)
+        if device_type != "cuda":
+            own_init(self, device_type, dtype, *args, **options)
+            return
+        dtype = torch.float16 if dtype is None else dtype
+        is_wide = dtype is torch.float32  # which autocast takes on a GPU, and not on a CPU
+        own_init(self, "cpu", torch.bfloat16 if is_wide else dtype, *args, **options)
+        if is_wide:
+            self.fast_dtype = dtype
 
     def device_of(device_type: Any) -> str:
         return "cpu" if device_type in (None, "cuda") else str(device_type)
