@@ -76,6 +76,7 @@ PYBIND11_MODULE(_core, module) {
   bind_diagnose(module);
   bind_gemm_doctor(module);
   bind_linear(module);
+  bind_operators(module);
   bind_parallel(module);
   bind_fp8_state(module);
   bind_gpu(module);

@@ -85,6 +85,7 @@ void bind_gpu_kernels(py::module_& module);
 void bind_gpu_gemm(py::module_& module);
 void bind_linear(py::module_& module);
 void bind_models(py::module_& module);
+void bind_operators(py::module_& module);
 void bind_parallel(py::module_& module);
 void bind_compare(py::module_& module);
 void bind_gemm_doctor(py::module_& module);

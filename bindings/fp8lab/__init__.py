@@ -38,6 +38,7 @@ from fp8lab import (
     _trace,
     experiments,
     gpu,
+    operators,
 )
 from fp8lab._casts import *
 from fp8lab._compare import *
@@ -79,6 +80,7 @@ __all__ = [
     "__version__",
     "experiments",
     "gpu",
+    "operators",
     "DelayedVersion",
     "Distribution",
     "ErrorTotals",

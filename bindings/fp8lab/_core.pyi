@@ -829,6 +829,193 @@ def linear_pass(
     check_shapes: bool,
     parallel: _Parallel,
 ) -> None: ...
+def functions() -> list[str]: ...
+def elementary(name: str, x: NDArray[np.float32], out: NDArray[np.float32]) -> None: ...
+def exactness_rows() -> list[tuple[str, str, bool, str, float, float, str]]: ...
+def activation_rows() -> list[tuple[str, str, str, bool, bool]]: ...
+def activation(
+    name: str,
+    parameters: tuple[float, float, float],
+    x: tuple[NDArray[Any], str],
+    scales: NDArray[np.float32] | None,
+    out: tuple[NDArray[Any], str],
+    interleave: int,
+    options: tuple[str, int],
+) -> None: ...
+def activation_backward(
+    name: str,
+    parameters: tuple[float, float, float],
+    grad: tuple[NDArray[Any], str],
+    x: tuple[NDArray[Any], str],
+    scales: NDArray[np.float32] | None,
+    dx: tuple[NDArray[Any], str],
+    sums: NDArray[np.float32],
+    interleave: int,
+    options: tuple[str, int],
+) -> None: ...
+def norm(
+    parameters: tuple[float, bool],
+    x: tuple[NDArray[Any], str],
+    gamma: tuple[NDArray[Any], str],
+    beta: tuple[NDArray[Any], str] | None,
+    out: tuple[NDArray[Any], str],
+    mean: NDArray[np.float32],
+    rsigma: NDArray[np.float32],
+    options: tuple[str, int],
+) -> None: ...
+def layernorm_backward(
+    zero_centered_gamma: bool,
+    grad: tuple[NDArray[Any], str],
+    x: tuple[NDArray[Any], str],
+    mean: NDArray[np.float32],
+    rsigma: NDArray[np.float32],
+    gamma: tuple[NDArray[Any], str],
+    dx: tuple[NDArray[Any], str],
+    dgamma: tuple[NDArray[Any], str],
+    dbeta: tuple[NDArray[Any], str],
+    options: tuple[str, int],
+) -> None: ...
+def rmsnorm_backward(
+    zero_centered_gamma: bool,
+    grad: tuple[NDArray[Any], str],
+    x: tuple[NDArray[Any], str],
+    rsigma: NDArray[np.float32],
+    gamma: tuple[NDArray[Any], str],
+    add: tuple[NDArray[Any], str] | None,
+    dx: tuple[NDArray[Any], str],
+    dgamma: tuple[NDArray[Any], str],
+    options: tuple[str, int],
+) -> None: ...
+def softmax(
+    kind: str,
+    shape: tuple[int, int, int, int],
+    scale: float,
+    x: tuple[NDArray[Any], str],
+    mask: NDArray[np.uint8],
+    out: tuple[NDArray[Any], str],
+    options: tuple[str, int],
+) -> None: ...
+def softmax_backward(
+    kind: str,
+    shape: tuple[int, int, int, int],
+    scale: float,
+    grad: tuple[NDArray[Any], str],
+    y: tuple[NDArray[Any], str],
+    dx: tuple[NDArray[Any], str],
+    options: tuple[str, int],
+) -> None: ...
+def rope(
+    backward: bool,
+    sizes: tuple[int, int, int, int, int],
+    choices: tuple[bool, bool, int, int],
+    x: tuple[NDArray[Any], str],
+    freqs: NDArray[np.float32],
+    cu_seqlens: NDArray[np.int32],
+    start_positions: NDArray[np.int32],
+    out: tuple[NDArray[Any], str],
+    options: tuple[str, int],
+) -> None: ...
+def scale_tensor(x: tuple[NDArray[Any], str], scale: float, out: tuple[NDArray[Any], str], threads: int) -> bool: ...
+def l2norm(x: tuple[NDArray[Any], str], threads: int) -> tuple[float, float]: ...
+def l2norm_of_sums(sums: NDArray[np.float32]) -> float: ...
+def scale_of_amax(amax: float, largest: float, power_of_two: bool, eps: float) -> tuple[float, float]: ...
+def sgd_update(
+    numbers: tuple[float, float, float, float, float],
+    flags: tuple[bool, bool, bool],
+    grad: tuple[NDArray[Any], str],
+    param: tuple[NDArray[Any], str],
+    momentum: tuple[NDArray[Any], str],
+    model: tuple[NDArray[Any], str] | None,
+    threads: int,
+) -> None: ...
+def adam_update(
+    numbers: tuple[float, float, float, float, float],
+    choices: tuple[int, bool, str],
+    grad: tuple[NDArray[Any], str],
+    param: tuple[NDArray[Any], str],
+    m: tuple[NDArray[Any], str],
+    v: tuple[NDArray[Any], str],
+    master: NDArray[np.float32] | None,
+    options: tuple[str, int],
+) -> None: ...
+def adam_update_fp8(
+    numbers: tuple[float, float, float, float, float],
+    choices: tuple[int, bool, str],
+    grad: tuple[NDArray[Any], str],
+    format: Format,
+    scale: float,
+    amax: float,
+    codes: NDArray[np.uint8],
+    m: tuple[NDArray[Any], str],
+    v: tuple[NDArray[Any], str],
+    master: NDArray[np.float32],
+    options: tuple[str, int],
+) -> float: ...
+def adam_update_remainder(
+    numbers: tuple[float, float, float, float, float],
+    choices: tuple[int, bool, str],
+    grad: tuple[NDArray[Any], str],
+    param: tuple[NDArray[Any], str],
+    m: tuple[NDArray[Any], str],
+    v: tuple[NDArray[Any], str],
+    remainder: NDArray[np.int16],
+    options: tuple[str, int],
+) -> None: ...
+def permutation_map(experts: NDArray[np.int32], tokens: int, kept: int, out: NDArray[np.int32]) -> None: ...
+def permute_rows(
+    x: NDArray[np.uint8],
+    row_bytes: int,
+    map: NDArray[np.int32],
+    out: NDArray[np.uint8],
+    threads: int,
+) -> None: ...
+def unpermute_rows(
+    x: tuple[NDArray[Any], str],
+    columns: int,
+    map: NDArray[np.int32],
+    probabilities: NDArray[np.float32],
+    out: tuple[NDArray[Any], str],
+    threads: int,
+) -> None: ...
+def unpermute_rows_backward(
+    grad: tuple[NDArray[Any], str],
+    x: tuple[NDArray[Any], str],
+    columns: int,
+    map: NDArray[np.int32],
+    probabilities: NDArray[np.float32],
+    dx: tuple[NDArray[Any], str],
+    probability_gradient: NDArray[np.float32],
+    threads: int,
+) -> None: ...
+def pad_rows(
+    back: bool,
+    x: NDArray[np.uint8],
+    row_bytes: int,
+    counts: Sequence[int],
+    multiple: int,
+    out: NDArray[np.uint8],
+) -> None: ...
+def cross_entropy(
+    label_smoothing: float,
+    ignore_index: int,
+    x: tuple[NDArray[Any], str],
+    targets: NDArray[np.int64],
+    loss: NDArray[np.float32],
+    largest: NDArray[np.float32],
+    sum: NDArray[np.float32],
+    options: tuple[str, int],
+) -> None: ...
+def cross_entropy_backward(
+    label_smoothing: float,
+    ignore_index: int,
+    grad: NDArray[np.float32],
+    x: tuple[NDArray[Any], str],
+    targets: NDArray[np.int64],
+    largest: NDArray[np.float32],
+    sum: NDArray[np.float32],
+    dx: tuple[NDArray[Any], str],
+    options: tuple[str, int],
+) -> None: ...
 def shape_fits(
     recipe: LinearRecipe,
     tokens: int,

@@ -20,7 +20,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace fp8lab::HWY_NAMESPACE {
 
-template <class Math, Activation kActivation>
+template <class Math, KernelActivation kActivation>
 HWY_ATTR void Forward(const ActivationParameters& parameters, const ActivationPiece& piece) {
   using F = Formulas<Math>;
   const auto scale = Math::Number(piece.scale);
@@ -33,7 +33,7 @@ HWY_ATTR void Forward(const ActivationParameters& parameters, const ActivationPi
   }
 }
 
-template <class Math, Activation kActivation>
+template <class Math, KernelActivation kActivation>
 HWY_ATTR void Backward(const ActivationParameters& parameters, const ActivationPiece& piece) {
   using F = Formulas<Math>;
   for (std::size_t i = 0; i < piece.count; i += Math::lanes()) {
@@ -52,7 +52,7 @@ HWY_ATTR void Backward(const ActivationParameters& parameters, const ActivationP
   }
 }
 
-template <class Math, Activation kActivation>
+template <class Math, KernelActivation kActivation>
 HWY_ATTR void ScaledBackward(const ActivationParameters& parameters, const ActivationPiece& piece) {
   using F = Formulas<Math>;
   const auto scale = Math::Number(piece.scale);
@@ -77,48 +77,48 @@ HWY_ATTR void ScaledBackward(const ActivationParameters& parameters, const Activ
 }
 
 using Loop = void (*)(const ActivationParameters&, const ActivationPiece&);
-using Loops = std::array<Loop, activations.size()>;
+using Loops = std::array<Loop, kernel_activations.size()>;
 /// What each activation runs.
 template <class Math>
 struct LoopTable {
   template <std::size_t... kIndex>
   static constexpr Loops ForwardOf(std::index_sequence<kIndex...> /*all*/) {
-    return {&Forward<Math, static_cast<Activation>(kIndex)>...};
+    return {&Forward<Math, static_cast<KernelActivation>(kIndex)>...};
   }
   template <std::size_t... kIndex>
   static constexpr Loops BackwardOf(std::index_sequence<kIndex...> /*all*/) {
-    return {&Backward<Math, static_cast<Activation>(kIndex)>...};
+    return {&Backward<Math, static_cast<KernelActivation>(kIndex)>...};
   }
   template <std::size_t... kIndex>
   static constexpr Loops ScaledBackwardOf(std::index_sequence<kIndex...> /*all*/) {
-    return {&ScaledBackward<Math, static_cast<Activation>(kIndex)>...};
+    return {&ScaledBackward<Math, static_cast<KernelActivation>(kIndex)>...};
   }
-  using All = std::make_index_sequence<activations.size()>;
+  using All = std::make_index_sequence<kernel_activations.size()>;
 };
 
 template <class Math>
-Loop ForwardLoop(Activation kind) {
+Loop ForwardLoop(KernelActivation kind) {
   static constexpr Loops loops = LoopTable<Math>::ForwardOf(typename LoopTable<Math>::All());
   return loops[static_cast<std::size_t>(kind)];
 }
 template <class Math>
-Loop BackwardLoop(Activation kind) {
+Loop BackwardLoop(KernelActivation kind) {
   static constexpr Loops loops = LoopTable<Math>::BackwardOf(typename LoopTable<Math>::All());
   return loops[static_cast<std::size_t>(kind)];
 }
 template <class Math>
-Loop ScaledBackwardLoop(Activation kind) {
+Loop ScaledBackwardLoop(KernelActivation kind) {
   static constexpr Loops loops = LoopTable<Math>::ScaledBackwardOf(typename LoopTable<Math>::All());
   return loops[static_cast<std::size_t>(kind)];
 }
 
-Loop ForwardOfTarget(Activation kind) { return ForwardLoop<TargetMath>(kind); }
-Loop BackwardOfTarget(Activation kind) { return BackwardLoop<TargetMath>(kind); }
-Loop ScaledBackwardOfTarget(Activation kind) { return ScaledBackwardLoop<TargetMath>(kind); }
+Loop ForwardOfTarget(KernelActivation kind) { return ForwardLoop<TargetMath>(kind); }
+Loop BackwardOfTarget(KernelActivation kind) { return BackwardLoop<TargetMath>(kind); }
+Loop ScaledBackwardOfTarget(KernelActivation kind) { return ScaledBackwardLoop<TargetMath>(kind); }
 #if HWY_ONCE
-Loop ForwardOfLane(Activation kind) { return ForwardLoop<ScalarMath>(kind); }
-Loop BackwardOfLane(Activation kind) { return BackwardLoop<ScalarMath>(kind); }
-Loop ScaledBackwardOfLane(Activation kind) { return ScaledBackwardLoop<ScalarMath>(kind); }
+Loop ForwardOfLane(KernelActivation kind) { return ForwardLoop<ScalarMath>(kind); }
+Loop BackwardOfLane(KernelActivation kind) { return BackwardLoop<ScalarMath>(kind); }
+Loop ScaledBackwardOfLane(KernelActivation kind) { return ScaledBackwardLoop<ScalarMath>(kind); }
 #endif
 
 }  // namespace fp8lab::HWY_NAMESPACE
@@ -131,17 +131,19 @@ HWY_EXPORT(ForwardOfTarget);
 HWY_EXPORT(BackwardOfTarget);
 HWY_EXPORT(ScaledBackwardOfTarget);
 
-void activation_piece(Activation kind, const ActivationParameters& parameters, const ActivationPiece& piece) {
+void activation_piece(KernelActivation kind, const ActivationParameters& parameters, const ActivationPiece& piece) {
   const auto loop =
       vector_code_allowed() ? HWY_DYNAMIC_DISPATCH(ForwardOfTarget)(kind) : HWY_STATIC_DISPATCH(ForwardOfLane)(kind);
   loop(parameters, piece);
 }
-void activation_gradient_piece(Activation kind, const ActivationParameters& parameters, const ActivationPiece& piece) {
+void activation_gradient_piece(KernelActivation kind, const ActivationParameters& parameters,
+                               const ActivationPiece& piece) {
   const auto loop =
       vector_code_allowed() ? HWY_DYNAMIC_DISPATCH(BackwardOfTarget)(kind) : HWY_STATIC_DISPATCH(BackwardOfLane)(kind);
   loop(parameters, piece);
 }
-void scaled_gradient_piece(Activation kind, const ActivationParameters& parameters, const ActivationPiece& piece) {
+void scaled_gradient_piece(KernelActivation kind, const ActivationParameters& parameters,
+                           const ActivationPiece& piece) {
   const auto loop = vector_code_allowed() ? HWY_DYNAMIC_DISPATCH(ScaledBackwardOfTarget)(kind)
                                           : HWY_STATIC_DISPATCH(ScaledBackwardOfLane)(kind);
   loop(parameters, piece);

@@ -21,10 +21,11 @@ struct ActivationPiece {
 };
 
 /// out = (f(x) gate) scale.
-void activation_piece(Activation kind, const ActivationParameters& parameters, const ActivationPiece& piece);
+void activation_piece(KernelActivation kind, const ActivationParameters& parameters, const ActivationPiece& piece);
 /// out = (f'(x) grad) gate, gate_out = (gate' grad) f(x).
-void activation_gradient_piece(Activation kind, const ActivationParameters& parameters, const ActivationPiece& piece);
+void activation_gradient_piece(KernelActivation kind, const ActivationParameters& parameters,
+                               const ActivationPiece& piece);
 /// out = (grad scale) (f'(x) gate), gate_out = (grad scale) (f(x) gate'); adds grad (f(x) gate) to the lanes.
-void scaled_gradient_piece(Activation kind, const ActivationParameters& parameters, const ActivationPiece& piece);
+void scaled_gradient_piece(KernelActivation kind, const ActivationParameters& parameters, const ActivationPiece& piece);
 
 }  // namespace fp8lab

@@ -47,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
           field(ScaleRounding{}), field(ScaleLimit{}), field(SpecialScale{}), field(ScaleType{}), field(E8m0Edges{}),
           field(TensorScaleRule{}), field(BlockProduct{}), field(BlockFactor{}), field(FactorRule{}),
           field(TileOperation{}), field(StepType{}), field(PartialOrder{}), field(ScaleOrder{}),
-          field(TensorScaleUse{}), field(CEntry{}), field(Addition{}), field(Activation{}), field(BiasGradient{}),
+          field(TensorScaleUse{}), field(CEntry{}), field(Addition{}), field(GemmActivation{}), field(BiasGradient{}),
           field(Rounding{}), field(Axis{}), field(JustInTimeRule{}), field(MxRule{}), field(BlockRule{}),
           field(Direction{}), field(Fp8Format{}), field(AmaxComputeAlgo{}), field(ZeroRule{}), field(StreamKind{}));
   look_up(

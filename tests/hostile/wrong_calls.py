@@ -15,6 +15,7 @@ import sys
 import tempfile
 
 import fp8lab
+import ml_dtypes
 import numpy as np
 from fp8lab import experiments
 
@@ -397,6 +398,78 @@ CALLS = {
         {"recipe": fp8lab.Delayed(amax_history_len=4), "amaxes": np.ones((4, 3), np.float32), "scale": np.ones(3, np.float32),
          "scale_inv": np.ones(3, np.float32)},
     ),
+    "operators.Activation": (fp8lab.operators.Activation, None),
+    "operators.activations": (fp8lab.operators.activations, {}),
+    "operators.functions": (fp8lab.operators.functions, {}),
+    "operators.elementary": (fp8lab.operators.elementary, {"name": "exp", "x": X}),
+    "operators.activation": (fp8lab.operators.activation, {"name": "clamped_swiglu", "x": X, "limit": 5.0, "alpha": 1.5, "offset": 0.5}),
+    "operators.activation_backward": (
+        fp8lab.operators.activation_backward, {"name": "gelu", "grad": X, "x": X, "bias_gradient": True},
+    ),
+    "operators.scaled_activation": (fp8lab.operators.scaled_activation, {"name": "swiglu", "x": WIDE, "scales": WIDE[0]}),
+    "operators.scaled_activation_backward": (
+        fp8lab.operators.scaled_activation_backward, {"name": "srelu", "grad": WIDE, "x": WIDE, "scales": WIDE[0]},
+    ),
+    "operators.layernorm": (fp8lab.operators.layernorm, {"x": WIDE, "gamma": WIDE[0], "beta": WIDE[0]}),
+    "operators.rmsnorm": (fp8lab.operators.rmsnorm, {"x": WIDE, "gamma": WIDE[0], "zero_centered_gamma": True}),
+    "operators.layernorm_backward": (
+        fp8lab.operators.layernorm_backward, {"grad": WIDE, "x": WIDE, "mean": WIDE[0], "rsigma": WIDE[0], "gamma": WIDE[0]},
+    ),
+    "operators.rmsnorm_backward": (
+        fp8lab.operators.rmsnorm_backward, {"grad": WIDE, "x": WIDE, "rsigma": WIDE[0], "gamma": WIDE[0], "add": WIDE},
+    ),
+    "operators.softmax": (
+        fp8lab.operators.softmax, {"x": WIDE.reshape(1, 2, 16, 32), "scale": 0.5, "mask": np.zeros((1, 1, 16, 32), np.uint8)},
+    ),
+    "operators.softmax_backward": (fp8lab.operators.softmax_backward, {"grad": WIDE, "y": WIDE, "causal": "upper_triangular"}),
+    "operators.Exactness": (fp8lab.operators.Exactness, None),
+    "operators.exactness": (fp8lab.operators.exactness, {}),
+    "operators.rope": (
+        fp8lab.operators.rope, {"x": WIDE.reshape(8, 2, 64), "freqs": WIDE, "tensor_format": "thd", "cu_seqlens": [0, 3, 8], "start_positions": [0, 1]},
+    ),
+    "operators.rope_backward": (
+        fp8lab.operators.rope_backward, {"grad": WIDE.reshape(4, 2, 2, 64), "freqs": WIDE, "cp_size": 2, "cp_rank": 1, "interleaved": True},
+    ),
+    "operators.cross_entropy": (fp8lab.operators.cross_entropy, {"x": WIDE, "targets": np.arange(32), "label_smoothing": 0.1}),
+    "operators.cross_entropy_backward": (
+        fp8lab.operators.cross_entropy_backward,
+        {"grad": WIDE[0], "x": WIDE, "targets": np.arange(32), "largest": WIDE[0], "sum": WIDE[0]},
+    ),
+    "operators.moe_permutation_map": (fp8lab.operators.moe_permutation_map, {"experts": np.eye(4, 2, dtype=np.int64), "kept": 7}),
+    "operators.moe_permute": (fp8lab.operators.moe_permute, {"x": WIDE, "map": np.arange(32, dtype=np.int32).reshape(1, 32)}),
+    "operators.moe_unpermute": (
+        fp8lab.operators.moe_unpermute,
+        {"x": WIDE, "map": np.arange(32, dtype=np.int32).reshape(2, 16), "probabilities": np.ones((16, 2), np.float32)},
+    ),
+    "operators.moe_unpermute_backward": (
+        fp8lab.operators.moe_unpermute_backward,
+        {"grad": WIDE[:16], "x": WIDE, "map": np.arange(32, dtype=np.int32).reshape(2, 16), "probabilities": np.ones((16, 2), np.float32)},
+    ),
+    "operators.pad_rows": (fp8lab.operators.pad_rows, {"x": WIDE, "counts": [20, 12], "multiple": 16}),
+    "operators.unpad_rows": (fp8lab.operators.unpad_rows, {"x": WIDE, "counts": [10, 12], "multiple": 16}),
+    "operators.scale_tensor": (fp8lab.operators.scale_tensor, {"x": X, "scale": 2.0}),
+    "operators.l2norm": (fp8lab.operators.l2norm, {"tensors": [X, WIDE]}),
+    "operators.scale_of_amax": (fp8lab.operators.scale_of_amax, {"amax": 3.0}),
+    "operators.sgd_update": (
+        fp8lab.operators.sgd_update,
+        {"grad": WIDE, "param": np.ones_like(WIDE), "momentum_buffer": np.ones_like(WIDE), "model": np.ones(WIDE.shape, np.float16),
+         "lr": 0.1, "momentum": 0.9},
+    ),
+    "operators.adam_update": (
+        fp8lab.operators.adam_update,
+        {"grad": WIDE, "param": np.ones_like(WIDE), "exp_avg": np.ones_like(WIDE), "exp_avg_sq": np.ones_like(WIDE),
+         "master": np.ones_like(WIDE), "lr": 0.1, "step": 2},
+    ),
+    "operators.adam_update_fp8": (
+        fp8lab.operators.adam_update_fp8,
+        {"grad": WIDE, "codes": np.zeros(WIDE.shape, np.uint8), "exp_avg": np.ones_like(WIDE), "exp_avg_sq": np.ones_like(WIDE),
+         "master": np.ones_like(WIDE), "lr": 0.1, "step": 2, "scale": 2.0},
+    ),
+    "operators.adam_update_remainder": (
+        fp8lab.operators.adam_update_remainder,
+        {"grad": WIDE, "param": np.ones(WIDE.shape, ml_dtypes.bfloat16), "exp_avg": np.ones_like(WIDE),
+         "exp_avg_sq": np.ones_like(WIDE), "remainder": np.zeros(WIDE.shape, np.int16), "lr": 0.1, "step": 2},
+    ),
     "takes": (fp8lab.takes, {"model": "blackwell_mxf8", "q": quantized()}),
     "trace_dot": (fp8lab.trace_dot, {"a": CODES[0], "b": CODES[0], "model": "hopper_wgmma_fp8"}),
     "experiments.cast": (experiments.cast, {"x": X}),
@@ -531,7 +604,12 @@ def complaint(name, wrong):
 
 
 def public_names():
-    for prefix, module in (("", fp8lab), ("experiments.", experiments), ("gpu.", fp8lab.gpu)):
+    for prefix, module in (
+        ("", fp8lab),
+        ("experiments.", experiments),
+        ("gpu.", fp8lab.gpu),
+        ("operators.", fp8lab.operators),
+    ):
         yield from (prefix + name for name in module.__all__ if callable(getattr(module, name)))
 
 

@@ -15,6 +15,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 import fp8lab
+import ml_dtypes
 import numpy as np
 import pytest
 from conftest import splitmix
@@ -318,6 +319,24 @@ CASES = {
         ("te_nvfp4", "blackwell_mxf4nvf4"), ("te_mxfp8", "blackwell_mxf8f6f4"))],
     "gpu.update_scales": lambda _: _updated(),
     "gpu.status": lambda _: fp8lab.gpu.status(),
+    "operators.Activation": lambda _: fp8lab.operators.activations(),
+    "operators.Exactness": lambda _: fp8lab.operators.exactness(),
+    "operators.activation": lambda _: [
+        fp8lab.operators.activation(row.name, x.reshape(16, -1)) for row in fp8lab.operators.activations() for x in (NEAR, TINY)],
+    "operators.activation_backward": lambda _: [
+        fp8lab.operators.activation_backward("gelu", x.reshape(16, -1), x.reshape(16, -1), bias_gradient=True) for x in (NEAR, TINY)],
+    "operators.elementary": lambda _: [
+        fp8lab.operators.elementary(name, x) for name in ("exp", "tanh", "log", "rsqrt", "sin", "cos") for x in (NEAR, TINY)],
+    "operators.layernorm": lambda _: [fp8lab.operators.layernorm(x.reshape(16, -1), *_row_of(x), eps=1e-40) for x in (NEAR, TINY)],
+    "operators.rmsnorm": lambda _: [fp8lab.operators.rmsnorm(x.reshape(16, -1), _row_of(x)[0], eps=1e-40) for x in (NEAR, TINY)],
+    "operators.softmax": lambda _: [fp8lab.operators.softmax(x.reshape(16, -1), scale=SCALE) for x in (NEAR, TINY)],
+    "operators.rope": lambda _: fp8lab.operators.rope(NEAR[:512].reshape(8, 1, 4, 16), NEAR[:128].reshape(8, 16)),
+    "operators.scale_of_amax": lambda _: [fp8lab.operators.scale_of_amax(a, eps=e) for a in (SCALE, 1e-40) for e in (0.0, 2e-40)],
+    "operators.sgd_update": lambda _: _stepped(fp8lab.operators.sgd_update, count=3, lr=SCALE, momentum=SCALE),
+    "operators.adam_update": lambda _: _stepped(fp8lab.operators.adam_update, lr=SCALE, step=3, weight_decay=SCALE),
+    "operators.adam_update_fp8": lambda _: _stepped(
+        fp8lab.operators.adam_update_fp8, np.zeros(128, np.uint8), lr=SCALE, step=3, scale=SCALE),
+    "operators.adam_update_remainder": lambda _: _remainder(),
     "hadamard_columns": lambda _: [fp8lab.hadamard_columns(NEAR.reshape(16, 128), rounds=rounds) for rounds in (False, True)],
     "dequantize": lambda _: [fp8lab.dequantize(_quantized(name)) for name in ("te_nvfp4", "te_block_1x128", "te_mxfp8")],
     "diagnose_gemm": lambda _: str(_diagnosed_gemm()),
@@ -418,6 +437,27 @@ CASES = {
 }  # fmt: skip
 
 
+def _row_of(x):
+    """A gamma and a beta for 16 rows of x."""
+    columns = x.size // 16
+    return x[:columns], x[columns : 2 * columns]
+
+
+def _stepped(update, *before, count=4, **options):
+    """The tensors that an update leaves, and its result; ``before`` are of other types and come in their places."""
+    tensors = [np.abs(one[i * 128 : i * 128 + 128]).copy() for one in (NEAR, TINY) for i in range(4)]
+    own = [one.copy() for one in before]
+    results = [update(tensors[i], *own, *tensors[i + 1 : i + count], **options) for i in (0, 4)]
+    return tensors, own, results
+
+
+def _remainder():
+    tensors = [np.abs(NEAR[i * 128 : i * 128 + 128]).copy() for i in range(3)]
+    words = np.zeros(128, ml_dtypes.bfloat16), np.arange(128, dtype=np.int16)
+    fp8lab.operators.adam_update_remainder(tensors[0], words[0], *tensors[1:], words[1], lr=SCALE, step=2)
+    return tensors, words
+
+
 def _merged(one, other):
     one.merge(other)
     return one
@@ -426,7 +466,12 @@ def _merged(one, other):
 def public() -> dict[str, object]:
     """Everything that a user can call or set, by name; what is only read is read from every result."""
     found = {}
-    for prefix, module in [("", fp8lab), ("experiments.", experiments), ("gpu.", fp8lab.gpu)]:
+    for prefix, module in [
+        ("", fp8lab),
+        ("experiments.", experiments),
+        ("gpu.", fp8lab.gpu),
+        ("operators.", fp8lab.operators),
+    ]:
         for name in module.__all__:
             value = getattr(module, name)
             if inspect.ismodule(value):

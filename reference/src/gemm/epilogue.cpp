@@ -29,7 +29,7 @@ bool is_usual(const GemmRecipe& r) {
   const bool are_exact = r.sum_type == exact_step && r.addend_type == exact_step && r.unscaled_type == exact_step &&
                          r.via_type == exact_step;
   return are_exact && r.tensor_scales == TensorScaleUse::as_alpha && r.addition == Addition::after_scales &&
-         r.beta == 1 && !r.bias_first && r.activation == Activation::none;
+         r.beta == 1 && !r.bias_first && r.activation == GemmActivation::none;
 }
 
 }  // namespace
@@ -167,7 +167,7 @@ void Epilogue::row(std::span<float> x, float scale_a, std::span<const float> sca
 
 float Epilogue::operator()(float accumulator, const RowScales& rows, const ElementAddends& addends) const {
   float x = added(rounded_to(recipe_.sum_type, accumulator), rows, addends);
-  if (recipe_.activation == Activation::relu && x < 0) x = 0;
+  if (recipe_.activation == GemmActivation::relu && x < 0) x = 0;
   x = rounded_to(recipe_.unscaled_type, x);
   return rounded_to(recipe_.via_type, times(x, scale_out_));
 }

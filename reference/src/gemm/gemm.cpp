@@ -125,7 +125,7 @@ void check_unread(const GemmRecipe& recipe, const Operand& a, const Operand& b, 
   if (recipe.c_enters != CEntry::epilogue && call.c.empty() && a.rows * b.rows != 0) {
     throw std::invalid_argument("c_enters goes with c, which is left out");
   }
-  if (recipe.activation != Activation::dgelu && !call.activation_input.empty()) {
+  if (recipe.activation != GemmActivation::dgelu && !call.activation_input.empty()) {
     throw std::invalid_argument("activation_input goes with the activation dgelu, not with " +
                                 std::string(name_of(recipe.activation)));
   }

@@ -40,7 +40,7 @@ void check_ranges(const GemmRecipe& r) {
 
 /// Refuses by name what is not computed yet.
 void check_computed(const GemmRecipe& r) {
-  if (r.activation == Activation::gelu || r.activation == Activation::dgelu) {
+  if (r.activation == GemmActivation::gelu || r.activation == GemmActivation::dgelu) {
     refuse("activation ", name_of(r.activation), " is not computed yet; none and relu are");
   }
   if (r.bias_gradient != BiasGradient::none) {

@@ -28,9 +28,9 @@ constexpr std::array additions{
     Named{"before_scales", Addition::before_scales, "c or the bias is added before the scales multiply"},
     Named{"after_rounding", Addition::after_rounding,
           "c or the bias is added after the result is rounded, and rounded again"}};
-constexpr std::array activations{Named{"none", Activation::none}, Named{"relu", Activation::relu, "relu"},
-                                 Named{"gelu", Activation::gelu, "gelu"},
-                                 Named{"dgelu", Activation::dgelu, "the gradient of gelu"}};
+constexpr std::array gemm_activations{Named{"none", GemmActivation::none}, Named{"relu", GemmActivation::relu, "relu"},
+                                      Named{"gelu", GemmActivation::gelu, "gelu"},
+                                      Named{"dgelu", GemmActivation::dgelu, "the gradient of gelu"}};
 constexpr std::array bias_gradients{Named{"none", BiasGradient::none},
                                     Named{"of_a", BiasGradient::of_a, "the gradient of a bias is that of a"},
                                     Named{"of_b", BiasGradient::of_b, "the gradient of a bias is that of b"}};
@@ -43,7 +43,7 @@ std::span<const Named<ScaleOrder>> named_values(ScaleOrder /*any*/) { return sca
 std::span<const Named<TensorScaleUse>> named_values(TensorScaleUse /*any*/) { return tensor_scale_uses; }
 std::span<const Named<CEntry>> named_values(CEntry /*any*/) { return c_entries; }
 std::span<const Named<Addition>> named_values(Addition /*any*/) { return additions; }
-std::span<const Named<Activation>> named_values(Activation /*any*/) { return activations; }
+std::span<const Named<GemmActivation>> named_values(GemmActivation /*any*/) { return gemm_activations; }
 std::span<const Named<BiasGradient>> named_values(BiasGradient /*any*/) { return bias_gradients; }
 
 }  // namespace fp8lab

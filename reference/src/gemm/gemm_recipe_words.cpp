@@ -71,7 +71,7 @@ void put_additions(TextStream& text, const GemmRecipe& r) {
   if (r.beta != 1) text << ", c is multiplied by " << r.beta;
   if (r.addend_type != StepType::as_given) text << ", what is added is " << entry_of(r.addend_type).words;
   if (r.bias_first) text << ", the bias is added before c";
-  if (r.activation != Activation::none) text << ", " << entry_of(r.activation).words << " of the sum";
+  if (r.activation != GemmActivation::none) text << ", " << entry_of(r.activation).words << " of the sum";
   if (r.bias_gradient != BiasGradient::none) text << ", " << entry_of(r.bias_gradient).words;
   if (r.scale_out_first) text << ", the scale of the output multiplies those of a and b";
   if (r.unscaled_type != StepType::as_given) {

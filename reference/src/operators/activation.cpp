@@ -73,14 +73,14 @@ PiecePlace cut(PiecePlace place, std::size_t size) {
   return place;
 }
 
-ActivationShape checked_shape(Activation kind, const ActivationParameters& parameters, const MatrixView& x,
+ActivationShape checked_shape(KernelActivation kind, const ActivationParameters& parameters, const MatrixView& x,
                               std::size_t interleave) {
   const ActivationRow& row = row_of(kind);
   check_kernel_floats("x", x);
   if (row.gated && x.columns() % 2 != 0) {
     refuse("x must have an even number of columns for ", row.name, ", not ", x.columns());
   }
-  if (kind == Activation::clamped_swiglu && !(parameters.limit > 0)) {
+  if (kind == KernelActivation::clamped_swiglu && !(parameters.limit > 0)) {
     refuse("limit must be positive, not ", parameters.limit);
   }
   const std::size_t columns = row.gated ? x.columns() / 2 : x.columns();
@@ -109,7 +109,7 @@ void check_gradient(const ActivationShape& shape, const MatrixView& grad, const 
   (shape.gated ? check_apart_from : check_apart_or_same_as)("grad", grad, "dx", dx);
 }
 
-void check_scales(Activation kind, const ActivationShape& shape, std::span<const float> scales) {
+void check_scales(KernelActivation kind, const ActivationShape& shape, std::span<const float> scales) {
   if (!row_of(kind).scaled) refuse("no kernel scales the rows of ", row_of(kind).name);
   check_size("scales", scales.size(), shape.rows);
 }
@@ -132,7 +132,7 @@ void add_values(const ActivationBuffers::Piece& values, std::size_t count, float
 }
 
 /// The gradients of a row, and their sums where `sums` is not null.
-void backward_row(Activation kind, const ActivationParameters& parameters, const ActivationShape& shape,
+void backward_row(KernelActivation kind, const ActivationParameters& parameters, const ActivationShape& shape,
                   std::size_t row, const MatrixView& grad, const MatrixView& x, const FloatOutput& dx,
                   ActivationBuffers& buffers, float* sums) {
   for_each_piece_of_row(shape, row, [&](const PiecePlace& place) {
@@ -150,7 +150,7 @@ void backward_row(Activation kind, const ActivationParameters& parameters, const
 
 }  // namespace
 
-void activation(Activation kind, const ActivationParameters& parameters, const MatrixView& x, FloatOutput out,
+void activation(KernelActivation kind, const ActivationParameters& parameters, const MatrixView& x, FloatOutput out,
                 const OperatorOptions& options) {
   const ActivationShape given = checked_shape(kind, parameters, x, 0);
   check_arrays(given, x, "out", out, given.rows * given.columns);
@@ -168,7 +168,7 @@ void activation(Activation kind, const ActivationParameters& parameters, const M
   });
 }
 
-void activation_backward(Activation kind, const ActivationParameters& parameters, const MatrixView& grad,
+void activation_backward(KernelActivation kind, const ActivationParameters& parameters, const MatrixView& grad,
                          const MatrixView& x, FloatOutput dx, std::span<float> bias_gradient,
                          const OperatorOptions& options) {
   const ActivationShape given = checked_shape(kind, parameters, x, 0);
@@ -194,7 +194,7 @@ void activation_backward(Activation kind, const ActivationParameters& parameters
   sums.total(bias_gradient);
 }
 
-void scaled_activation(Activation kind, const ActivationParameters& parameters, const MatrixView& x,
+void scaled_activation(KernelActivation kind, const ActivationParameters& parameters, const MatrixView& x,
                        std::span<const float> scales, FloatOutput out, ScaledLayout layout,
                        const OperatorOptions& options) {
   const ActivationShape shape = checked_shape(kind, parameters, x, layout.interleave);
@@ -214,7 +214,7 @@ void scaled_activation(Activation kind, const ActivationParameters& parameters, 
   });
 }
 
-void scaled_activation_backward(Activation kind, const ActivationParameters& parameters, const MatrixView& grad,
+void scaled_activation_backward(KernelActivation kind, const ActivationParameters& parameters, const MatrixView& grad,
                                 const MatrixView& x, std::span<const float> scales, FloatOutput dx,
                                 std::span<float> scale_gradient, ScaledLayout layout, const OperatorOptions& options) {
   const ActivationShape shape = checked_shape(kind, parameters, x, layout.interleave);

@@ -57,44 +57,44 @@ struct Formulas {
   }
 
   /// The activation's function of its first half, or of all of x.
-  template <Activation kActivation>
+  template <KernelActivation kActivation>
   static HWY_INLINE V Value(const ActivationParameters& parameters, V x) {
     switch (kActivation) {
-      case Activation::gelu:
-      case Activation::geglu: return Gelu(x);
-      case Activation::qgelu:
-      case Activation::qgeglu: return Swish(x, Math::Number(1.702F));
-      case Activation::relu:
-      case Activation::reglu: return Positive(x);
-      case Activation::srelu:
-      case Activation::sreglu: return Math::IfLess(Math::Number(0), x, Math::Product(x, x), Math::Number(0));
-      case Activation::silu:
-      case Activation::swiglu: return Math::Product(x, Sigmoid(x));
-      case Activation::glu: return Sigmoid(x);
-      case Activation::clamped_swiglu:
+      case KernelActivation::gelu:
+      case KernelActivation::geglu: return Gelu(x);
+      case KernelActivation::qgelu:
+      case KernelActivation::qgeglu: return Swish(x, Math::Number(1.702F));
+      case KernelActivation::relu:
+      case KernelActivation::reglu: return Positive(x);
+      case KernelActivation::srelu:
+      case KernelActivation::sreglu: return Math::IfLess(Math::Number(0), x, Math::Product(x, x), Math::Number(0));
+      case KernelActivation::silu:
+      case KernelActivation::swiglu: return Math::Product(x, Sigmoid(x));
+      case KernelActivation::glu: return Sigmoid(x);
+      case KernelActivation::clamped_swiglu:
         return Swish(AtMost(x, Math::Number(parameters.limit)), Math::Number(parameters.alpha));
     }
     return x;
   }
-  template <Activation kActivation>
+  template <KernelActivation kActivation>
   static HWY_INLINE V Gradient(const ActivationParameters& parameters, V x) {
     const V zero = Math::Number(0);
     switch (kActivation) {
-      case Activation::gelu:
-      case Activation::geglu: return GeluGradient(x);
-      case Activation::qgelu:
-      case Activation::qgeglu: return SwishGradient(x, Math::Number(1.702F));
-      case Activation::relu:
-      case Activation::reglu: return Math::IfLess(zero, x, Math::Number(1), zero);
-      case Activation::srelu:
-      case Activation::sreglu: return Positive(Math::Product(x, Math::Number(2)));
-      case Activation::silu:
-      case Activation::swiglu: {
+      case KernelActivation::gelu:
+      case KernelActivation::geglu: return GeluGradient(x);
+      case KernelActivation::qgelu:
+      case KernelActivation::qgeglu: return SwishGradient(x, Math::Number(1.702F));
+      case KernelActivation::relu:
+      case KernelActivation::reglu: return Math::IfLess(zero, x, Math::Number(1), zero);
+      case KernelActivation::srelu:
+      case KernelActivation::sreglu: return Positive(Math::Product(x, Math::Number(2)));
+      case KernelActivation::silu:
+      case KernelActivation::swiglu: {
         const V s = Sigmoid(x);
         return Math::Fused(x, SigmoidGradient(s), s);
       }
-      case Activation::glu: return SigmoidGradient(Sigmoid(x));
-      case Activation::clamped_swiglu: {
+      case KernelActivation::glu: return SigmoidGradient(Sigmoid(x));
+      case KernelActivation::clamped_swiglu: {
         const V limit = Math::Number(parameters.limit);
         const V inside = SwishGradient(AtMost(x, limit), Math::Number(parameters.alpha));
         return Math::IfLessOrEqual(x, limit, inside, zero);
@@ -103,39 +103,39 @@ struct Formulas {
     return x;
   }
   /// The gradient where rows are scaled: x s goes into the fused operation, not s (1 - s).
-  template <Activation kActivation>
+  template <KernelActivation kActivation>
   static HWY_INLINE V ScaledGradient(const ActivationParameters& parameters, V x) {
     const V one = Math::Number(1);
     const V limit = Math::Number(parameters.limit);
     switch (kActivation) {
-      case Activation::silu:
-      case Activation::swiglu: {
+      case KernelActivation::silu:
+      case KernelActivation::swiglu: {
         const V s = Sigmoid(x);
         return Math::Fused(Math::Product(x, s), Math::Difference(one, s), s);
       }
-      case Activation::clamped_swiglu: {
+      case KernelActivation::clamped_swiglu: {
         const V u = Math::Product(Math::Number(parameters.alpha), AtMost(x, limit));
         const V s = Sigmoid(u);
         const V inside = Math::Fused(Math::Product(u, s), Math::Difference(one, s), s);
         return Math::IfLessOrEqual(x, limit, inside, Math::Number(0));
       }
-      case Activation::gelu:
-      case Activation::geglu:
-      case Activation::qgelu:
-      case Activation::qgeglu:
-      case Activation::relu:
-      case Activation::reglu:
-      case Activation::srelu:
-      case Activation::sreglu:
-      case Activation::glu: return Gradient<kActivation>(parameters, x);
+      case KernelActivation::gelu:
+      case KernelActivation::geglu:
+      case KernelActivation::qgelu:
+      case KernelActivation::qgeglu:
+      case KernelActivation::relu:
+      case KernelActivation::reglu:
+      case KernelActivation::srelu:
+      case KernelActivation::sreglu:
+      case KernelActivation::glu: return Gradient<kActivation>(parameters, x);
     }
     return x;
   }
 
   /// The second half as it multiplies: clamped_swiglu limits it to [-limit, limit], NaN to -limit, and adds the offset.
-  template <Activation kActivation>
+  template <KernelActivation kActivation>
   static HWY_INLINE V Gate(const ActivationParameters& parameters, V gate) {
-    if constexpr (kActivation != Activation::clamped_swiglu) return gate;
+    if constexpr (kActivation != KernelActivation::clamped_swiglu) return gate;
     const V limit = Math::Number(parameters.limit);
     const V least = Math::Negative(limit);
     const V raised = Math::IfLess(least, gate, gate, least);
@@ -143,10 +143,10 @@ struct Formulas {
   }
   /// The gate's own derivative, 0 outside of the clamp. A NaN lies outside for plain kernels, inside for those that
   /// scale rows.
-  template <Activation kActivation, bool kScaled>
+  template <KernelActivation kActivation, bool kScaled>
   static HWY_INLINE V GateGradient(const ActivationParameters& parameters, V gate) {
     const V one = Math::Number(1);
-    if constexpr (kActivation != Activation::clamped_swiglu) return one;
+    if constexpr (kActivation != KernelActivation::clamped_swiglu) return one;
     const V zero = Math::Number(0);
     const V limit = Math::Number(parameters.limit);
     const V below = Math::IfLessOrEqual(gate, limit, one, zero);

@@ -6,7 +6,7 @@
 
 namespace fp8lab {
 
-inline float flushed(float x) { return std::abs(x) < 0x1p-126F ? std::copysign(0.0F, x) : x; }
-inline float flushed_reciprocal(float x) { return flushed(1 / flushed(x)); }
+inline float flushed_float(float x) { return std::abs(x) < 0x1p-126F ? std::copysign(0.0F, x) : x; }
+inline float flushed_reciprocal(float x) { return flushed_float(1 / flushed_float(x)); }
 
 }  // namespace fp8lab

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <limits>
 
+#include "fp8lab/formats/environment.hpp"
 #include "operators/function_constants.hpp"
 #include "operators/number_pair.hpp"
-#include "operators/rounded_in_pairs.hpp"
 
 namespace fp8lab {
 
@@ -170,16 +170,17 @@ float sine_of(float x, unsigned quarters) {
   return quadrant < 2 ? y : -y;
 }
 
-}  // namespace
-
+/// e^x for least_exp <= x <= most_exp.
 float exp_in_pairs(float x) { return rounded(exp_pair({x})); }
 
+/// tanh(x) for 0 <= x <= most_tanh.
 float tanh_in_pairs(float x) {
-  const NumberPair e = expm1_pair({2 * std::abs(static_cast<double>(x))});
-  return std::copysign(rounded(e / (e + NumberPair{2})), x);
+  const NumberPair e = expm1_pair({2 * double{x}});
+  return rounded(e / (e + NumberPair{2}));
 }
 
-float rounded_exp(float x) {
+// The functions by the default arithmetic.
+float exp_here(float x) {
   if (x != x) return quiet_nan;
   if (x > most_exp) return infinite;
   if (x < least_exp) return 0;
@@ -188,7 +189,7 @@ float rounded_exp(float x) {
   return unless_near_a_tie(y, exp_error, [&] { return exp_in_pairs(x); });
 }
 
-float rounded_tanh(float x) {
+float tanh_here(float x) {
   if (x != x) return quiet_nan;
   const double magnitude = std::abs(static_cast<double>(x));
   if (magnitude > most_tanh) return std::copysign(1.0F, x);
@@ -199,7 +200,7 @@ float rounded_tanh(float x) {
   return std::copysign(y, x);
 }
 
-float rounded_log(float x) {
+float log_here(float x) {
   if (x != x || x < 0) return quiet_nan;
   if (x == 0) return -infinite;
   if (x > std::numeric_limits<float>::max()) return infinite;
@@ -209,15 +210,36 @@ float rounded_log(float x) {
 
 // The root and the division round once each, a relative error of at most 2^-52 in all. A test goes through all
 // significands of float32 and both parities of the exponent: no exact value is so near to a tie.
-float rounded_rsqrt(float x) { return x < 0 || x != x ? quiet_nan : static_cast<float>(1 / std::sqrt(double{x})); }
+float rsqrt_here(float x) { return x < 0 || x != x ? quiet_nan : static_cast<float>(1 / std::sqrt(double{x})); }
 
-float rounded_sin(float x) {
+float sin_here(float x) {
   if (!(std::abs(x) < infinite)) return quiet_nan;
   return x == 0 ? x : std::copysign(1.0F, x) * sine_of(std::abs(x), 0);
 }
-float rounded_cos(float x) {
+float cos_here(float x) {
   if (!(std::abs(x) < infinite)) return quiet_nan;
   return sine_of(std::abs(x), 1);
+}
+
+}  // namespace
+
+float rounded_exp(float x) {
+  return by_default_arithmetic([x] { return exp_here(x); });
+}
+float rounded_tanh(float x) {
+  return by_default_arithmetic([x] { return tanh_here(x); });
+}
+float rounded_log(float x) {
+  return by_default_arithmetic([x] { return log_here(x); });
+}
+float rounded_rsqrt(float x) {
+  return by_default_arithmetic([x] { return rsqrt_here(x); });
+}
+float rounded_sin(float x) {
+  return by_default_arithmetic([x] { return sin_here(x); });
+}
+float rounded_cos(float x) {
+  return by_default_arithmetic([x] { return cos_here(x); });
 }
 
 }  // namespace fp8lab

@@ -30,7 +30,7 @@ bool are_finite(const TensorPiece& values, std::size_t count) {
 float added_up(std::span<const float> sums) {
   std::vector<float> row(padded(sums.size()));
   std::copy(sums.begin(), sums.end(), row.begin());
-  return flushed(row_functions().sum_of_row(row.data(), row.size()));
+  return flushed_float(row_functions().sum_of_row(row.data(), row.size()));
 }
 
 }  // namespace
@@ -60,7 +60,7 @@ float l2norm(FloatSpan x, float* sum, int threads) {
       checkpoint();
       const std::size_t count = std::min(norm_chunk, size - i * norm_chunk);
       read_tensor(x, i * norm_chunk, count, values.data());
-      sums[i] = flushed(loops.sum_of_squares(values.data(), padded(count)));
+      sums[i] = flushed_float(loops.sum_of_squares(values.data(), padded(count)));
     }
   });
   const DefaultEnvironment environment;
@@ -74,11 +74,11 @@ float l2norm_of_sums(std::span<const float> sums) {
   return std::sqrt(added_up(sums));
 }
 
-ScalePair scale_of_amax(float amax, float largest, bool power_of_two, float eps) {
+AmaxScale scale_of_amax(float amax, float largest, bool power_of_two, float eps) {
   const DefaultEnvironment environment;
-  const float counted = flushed(amax < flushed(eps) ? eps : amax);
+  const float counted = flushed_float(amax < flushed_float(eps) ? eps : amax);
   if (std::isinf(counted) || counted == 0 || std::isnan(counted)) return {1, 1};
-  float scale = flushed(largest / counted);
+  float scale = flushed_float(largest / counted);
   if (std::isinf(scale)) scale = std::numeric_limits<float>::max();
   if (power_of_two) scale = std::bit_cast<float>(std::bit_cast<std::uint32_t>(scale) & 0xFF800000U);
   return {scale, flushed_reciprocal(scale)};

@@ -130,7 +130,7 @@ void sgd_update(const SgdParameters& parameters, FloatSpan grad, FloatOutput par
     read_output(momentum, first, count, buffers.m.data());
     const OptimizerPiece piece = buffers.piece(count);
     loops.sgd_gradient(parameters, piece);
-    if (flushed(parameters.momentum) != 0) write_piece(piece.m, count, momentum, first);
+    if (flushed_float(parameters.momentum) != 0) write_piece(piece.m, count, momentum, first);
     if (const auto* halves = std::get_if<std::span<Half>>(&param)) {
       loops.sgd_change(parameters.lr, piece);
       return add_halves(piece.grad, *halves, first, count);

@@ -117,8 +117,8 @@ TEST_CASE("a GEMM recipe that makes no sense, or is not computed yet, is refused
   const auto refused = [](const GemmRecipe& recipe, const char* message) {
     CHECK_THROWS_WITH(check_gemm_recipe(recipe), ContainsSubstring(message));
   };
-  refused({.activation = Activation::gelu}, "activation gelu is not computed yet");
-  refused({.activation = Activation::dgelu}, "activation dgelu is not computed yet");
+  refused({.activation = GemmActivation::gelu}, "activation gelu is not computed yet");
+  refused({.activation = GemmActivation::dgelu}, "activation dgelu is not computed yet");
   refused({.bias_gradient = BiasGradient::of_a}, "bias_gradient of_a is not computed yet");
   refused({.bias_gradient = BiasGradient::of_b}, "bias_gradient of_b is not computed yet");
   refused({.ranges = 2, .range_k = 64}, "one of ranges, range_k and split_k");
@@ -134,11 +134,11 @@ TEST_CASE("a GEMM recipe that makes no sense, or is not computed yet, is refused
 TEST_CASE("the input of a gelu goes with its gradient alone, which is not computed yet") {
   const Parts of;
   const Matrix input(of.p.rows * of.p.columns, 1.0F);
-  CHECK_THROWS_WITH(of.run({.activation = Activation::relu}, {.activation_input = input}),
+  CHECK_THROWS_WITH(of.run({.activation = GemmActivation::relu}, {.activation_input = input}),
                     "activation_input goes with the activation dgelu, not with relu");
-  CHECK_THROWS_WITH(of.run({.activation = Activation::dgelu}, {.activation_input = std::span(input).first(3)}),
+  CHECK_THROWS_WITH(of.run({.activation = GemmActivation::dgelu}, {.activation_input = std::span(input).first(3)}),
                     "activation_input must have 3 * 5 elements, not 3");
-  CHECK_THROWS_WITH(of.run({.activation = Activation::dgelu}, {.activation_input = input}),
+  CHECK_THROWS_WITH(of.run({.activation = GemmActivation::dgelu}, {.activation_input = input}),
                     ContainsSubstring("activation dgelu is not computed yet"));
 }
 
@@ -189,7 +189,7 @@ TEST_CASE("scales enter a GEMM where the recipe says") {
   CHECK(of.run({.beta = 0}, a, b, {.c = Matrix(n, NAN)}) == of.run({}, a, b));
   CHECK(of.run({.addition = Addition::fused}, a, b, {.c = c}) ==
         each(n, [&](auto i) { return std::fma(sum[i], alpha, c[i]); }));
-  CHECK(of.run({.activation = Activation::relu}, a, b, {.scale_out = 2}) ==
+  CHECK(of.run({.activation = GemmActivation::relu}, a, b, {.scale_out = 2}) ==
         each(n, [&](auto i) { return (sum[i] * alpha < 0 ? 0.0F : sum[i] * alpha) * 2; }));
   b.tensor_scale = {1.9F};
   using enum ScaleOrder;

@@ -37,51 +37,51 @@ float step_scaled_swish_gradient(float x, float alpha) {
   return step_fused(step_product(u, s), step_difference(1, s), s);
 }
 
-float step_value(Activation kind, const ActivationParameters& p, float x) {
+float step_value(KernelActivation kind, const ActivationParameters& p, float x) {
   switch (kind) {
-    case Activation::gelu:
-    case Activation::geglu: return step_gelu(x);
-    case Activation::qgelu:
-    case Activation::qgeglu: return step_swish(x, 1.702F);
-    case Activation::relu:
-    case Activation::reglu: return x > 0 ? x : 0;
-    case Activation::srelu:
-    case Activation::sreglu: return x > 0 ? step_product(x, x) : 0;
-    case Activation::silu:
-    case Activation::swiglu: return step_swish(x, 1);
-    case Activation::glu: return step_sigmoid(x);
-    case Activation::clamped_swiglu: return step_swish(std::min(x, p.limit), p.alpha);
+    case KernelActivation::gelu:
+    case KernelActivation::geglu: return step_gelu(x);
+    case KernelActivation::qgelu:
+    case KernelActivation::qgeglu: return step_swish(x, 1.702F);
+    case KernelActivation::relu:
+    case KernelActivation::reglu: return x > 0 ? x : 0;
+    case KernelActivation::srelu:
+    case KernelActivation::sreglu: return x > 0 ? step_product(x, x) : 0;
+    case KernelActivation::silu:
+    case KernelActivation::swiglu: return step_swish(x, 1);
+    case KernelActivation::glu: return step_sigmoid(x);
+    case KernelActivation::clamped_swiglu: return step_swish(std::min(x, p.limit), p.alpha);
   }
   return nan;
 }
-float step_gradient(Activation kind, const ActivationParameters& p, float x, bool scaled) {
+float step_gradient(KernelActivation kind, const ActivationParameters& p, float x, bool scaled) {
   const auto swish_gradient = scaled ? step_scaled_swish_gradient : step_swish_gradient;
   switch (kind) {
-    case Activation::gelu:
-    case Activation::geglu: return step_gelu_gradient(x);
-    case Activation::qgelu:
-    case Activation::qgeglu: return step_swish_gradient(x, 1.702F);
-    case Activation::relu:
-    case Activation::reglu: return x > 0 ? 1 : 0;
-    case Activation::srelu:
-    case Activation::sreglu: return x > 0 ? step_product(2, x) : 0;
-    case Activation::silu:
-    case Activation::swiglu: return swish_gradient(x, 1);
-    case Activation::glu: {
+    case KernelActivation::gelu:
+    case KernelActivation::geglu: return step_gelu_gradient(x);
+    case KernelActivation::qgelu:
+    case KernelActivation::qgeglu: return step_swish_gradient(x, 1.702F);
+    case KernelActivation::relu:
+    case KernelActivation::reglu: return x > 0 ? 1 : 0;
+    case KernelActivation::srelu:
+    case KernelActivation::sreglu: return x > 0 ? step_product(2, x) : 0;
+    case KernelActivation::silu:
+    case KernelActivation::swiglu: return swish_gradient(x, 1);
+    case KernelActivation::glu: {
       const float s = step_sigmoid(x);
       return step_product(s, step_difference(1, s));
     }
-    case Activation::clamped_swiglu: return x <= p.limit ? swish_gradient(x, p.alpha) : 0;
+    case KernelActivation::clamped_swiglu: return x <= p.limit ? swish_gradient(x, p.alpha) : 0;
   }
   return nan;
 }
-float step_gate(Activation kind, const ActivationParameters& p, float gate) {
+float step_gate(KernelActivation kind, const ActivationParameters& p, float gate) {
   if (!row_of(kind).gated) return 1;
-  if (kind != Activation::clamped_swiglu) return gate;
+  if (kind != KernelActivation::clamped_swiglu) return gate;
   return step_sum(std::clamp(gate, -p.limit, p.limit), p.offset);
 }
-float step_gate_gradient(Activation kind, const ActivationParameters& p, float gate) {
-  return kind == Activation::clamped_swiglu && std::abs(gate) > p.limit ? 0 : 1;
+float step_gate_gradient(KernelActivation kind, const ActivationParameters& p, float gate) {
+  return kind == KernelActivation::clamped_swiglu && std::abs(gate) > p.limit ? 0 : 1;
 }
 
 constexpr ActivationParameters clamp{.limit = 1.5F, .alpha = 1.702F, .offset = 0.75F};
@@ -92,11 +92,11 @@ struct Drawn {
   std::size_t columns;
   std::vector<float> x, grad, scales;
 
-  explicit Drawn(Activation kind, std::size_t of_result = 37) : columns(of_result) {
+  explicit Drawn(KernelActivation kind, std::size_t of_result = 37) : columns(of_result) {
     const std::size_t columns_in = row_of(kind).gated ? 2 * columns : columns;
-    x = drawn(1, rows * columns_in, 2);
-    grad = drawn(2, rows * columns, 1);
-    scales = drawn(3, rows, 1);
+    x = normal_draws(1, rows * columns_in, 2);
+    grad = normal_draws(2, rows * columns, 1);
+    scales = normal_draws(3, rows, 1);
     x[0] = 0;
     x[1] = -0.0F;
     x[2] = 30;
@@ -105,10 +105,10 @@ struct Drawn {
   }
   [[nodiscard]] MatrixView view_x() const { return {std::span(x), rows, x.size() / rows}; }
   [[nodiscard]] MatrixView view_grad() const { return {std::span(grad), rows, columns}; }
-  [[nodiscard]] float a(Activation kind, std::size_t i) const {
+  [[nodiscard]] float a(KernelActivation kind, std::size_t i) const {
     return row_of(kind).gated ? x[i / columns * 2 * columns + i % columns] : x[i];
   }
-  [[nodiscard]] float gate(Activation kind, std::size_t i) const {
+  [[nodiscard]] float gate(KernelActivation kind, std::size_t i) const {
     return row_of(kind).gated ? x[i / columns * 2 * columns + columns + i % columns] : 1;
   }
 };
@@ -132,7 +132,7 @@ void require_equal(const std::vector<float>& actual, const std::vector<float>& e
   REQUIRE_NO(mismatches);
 }
 
-std::vector<float> expected_values(Activation kind, const Drawn& drawn, bool scaled) {
+std::vector<float> expected_values(KernelActivation kind, const Drawn& drawn, bool scaled) {
   std::vector<float> expected(drawn.rows * drawn.columns);
   for (std::size_t i = 0; i < expected.size(); ++i) {
     float y = step_value(kind, clamp, drawn.a(kind, i));
@@ -142,7 +142,7 @@ std::vector<float> expected_values(Activation kind, const Drawn& drawn, bool sca
   return expected;
 }
 
-std::vector<float> expected_gradients(Activation kind, const Drawn& drawn, bool scaled) {
+std::vector<float> expected_gradients(KernelActivation kind, const Drawn& drawn, bool scaled) {
   std::vector<float> expected(drawn.x.size());
   for (std::size_t i = 0; i < drawn.rows * drawn.columns; ++i) {
     const float a = drawn.a(kind, i);
@@ -165,7 +165,7 @@ std::vector<float> expected_gradients(Activation kind, const Drawn& drawn, bool 
 }
 
 TEST_CASE("activations: the formula's bits on every target") {
-  for (const ActivationRow& row : activations) {
+  for (const ActivationRow& row : kernel_activations) {
     const Drawn drawn(row.value);
     const auto expected = expected_values(row.value, drawn, false);
     INFO(row.name);
@@ -178,13 +178,13 @@ TEST_CASE("activations: the formula's bits on every target") {
 }
 
 TEST_CASE("activations: the gradient's bits on every target, and its sums over rows") {
-  for (const ActivationRow& row : activations) {
+  for (const ActivationRow& row : kernel_activations) {
     const Drawn drawn(row.value);
     const auto expected = expected_gradients(row.value, drawn, false);
     const std::size_t columns = drawn.x.size() / drawn.rows;
     std::vector<float> sums(columns);  // 3 rows lie in blocks 0, 1 and 2: blocks 0 and 2 are added first
     for (std::size_t i = 0; i < columns; ++i) {
-      const auto block = [&](std::size_t row) { return step_sum(0, expected[row * columns + i]); };
+      const auto block = [&](std::size_t b) { return step_sum(0, expected[b * columns + i]); };
       sums[i] = step_sum(step_sum(block(0), block(2)), block(1));
     }
     INFO(row.name);
@@ -202,7 +202,7 @@ TEST_CASE("activations: the gradient's bits on every target, and its sums over r
 }
 
 TEST_CASE("activations: rows that are scaled") {
-  for (const ActivationRow& row : activations) {
+  for (const ActivationRow& row : kernel_activations) {
     if (!row.scaled) continue;
     const Drawn drawn(row.value);
     std::vector<float> of_scales;
@@ -232,7 +232,7 @@ TEST_CASE("activations: rows that are scaled") {
 }
 
 TEST_CASE("activations: interleaved halves are the same numbers elsewhere") {
-  const Drawn drawn(Activation::swiglu, 64);
+  const Drawn drawn(KernelActivation::swiglu, 64);
   std::vector<float> interleaved(drawn.x.size());
   const auto place = [](std::size_t i) {  // of element i of a row of 128
     const std::size_t column = i % 64;
@@ -241,15 +241,16 @@ TEST_CASE("activations: interleaved halves are the same numbers elsewhere") {
   for (std::size_t i = 0; i < drawn.x.size(); ++i) interleaved[i / 128 * 128 + place(i % 128)] = drawn.x[i];
   std::vector<float> plain(3 * 64);
   std::vector<float> out(3 * 64);
-  scaled_activation(Activation::swiglu, clamp, drawn.view_x(), drawn.scales, std::span(plain));
-  scaled_activation(Activation::swiglu, clamp, {std::span(interleaved), 3, 128}, drawn.scales, std::span(out), {32});
+  scaled_activation(KernelActivation::swiglu, clamp, drawn.view_x(), drawn.scales, std::span(plain));
+  scaled_activation(KernelActivation::swiglu, clamp, {std::span(interleaved), 3, 128}, drawn.scales, std::span(out),
+                    {32});
   require_equal(out, plain);
   std::vector<float> dx_plain(drawn.x.size());
   std::vector<float> dx(drawn.x.size());
   std::vector<float> scale_gradient(3);
-  scaled_activation_backward(Activation::swiglu, clamp, drawn.view_grad(), drawn.view_x(), drawn.scales,
+  scaled_activation_backward(KernelActivation::swiglu, clamp, drawn.view_grad(), drawn.view_x(), drawn.scales,
                              std::span(dx_plain), {});
-  scaled_activation_backward(Activation::swiglu, clamp, drawn.view_grad(), {std::span(interleaved), 3, 128},
+  scaled_activation_backward(KernelActivation::swiglu, clamp, drawn.view_grad(), {std::span(interleaved), 3, 128},
                              drawn.scales, std::span(dx), scale_gradient, {32});
   std::vector<float> back(dx.size());
   for (std::size_t i = 0; i < dx.size(); ++i) back[i] = dx[i / 128 * 128 + place(i % 128)];
@@ -258,10 +259,10 @@ TEST_CASE("activations: interleaved halves are the same numbers elsewhere") {
 
 TEST_CASE("activations: pieces, threads and types change no bit") {
   const std::size_t count = 3001;
-  const auto wide = drawn(7, 2 * count, 3);
+  const auto wide = normal_draws(7, 2 * count, 3);
   std::vector<BFloat16> x;
   for (const float value : wide) x.push_back({static_cast<std::uint16_t>(encode(bfloat16, ieee_policy, value))});
-  for (const Activation kind : {Activation::gelu, Activation::swiglu}) {
+  for (const KernelActivation kind : {KernelActivation::gelu, KernelActivation::swiglu}) {
     const std::size_t size = row_of(kind).gated ? count : 2 * count;
     std::vector<float> unrounded(size);
     activation(kind, {}, {std::span<const BFloat16>(x), 1, x.size()}, std::span(unrounded));
@@ -280,30 +281,30 @@ TEST_CASE("activations: pieces, threads and types change no bit") {
 TEST_CASE("activations: NaN, infinities and the clamp") {
   on_all_targets([] {
     const std::vector<float> x{nan, inf, -inf, -0.0F};
-    const auto run = [&](Activation kind, const std::vector<float>& in) {
+    const auto run = [&](KernelActivation kind, const std::vector<float>& in) {
       std::vector<float> out(row_of(kind).gated ? in.size() / 2 : in.size());
       activation(kind, clamp, {std::span(in), 1, in.size()}, std::span(out));
       return out;
     };
     const float all_ones = from_bits(0x7FFFFFFFU);
-    require_equal(run(Activation::relu, x), {0, inf, 0, 0});                    // fmaxf drops a NaN
-    require_equal(run(Activation::srelu, x), {0, inf, 0, 0});                   // and so does a comparison
-    require_equal(run(Activation::silu, x), {all_ones, inf, all_ones, -0.0F});  // -inf sigmoid(-inf) is -inf 0
-    require_equal(run(Activation::gelu, x), {all_ones, inf, all_ones, -0.0F});
+    require_equal(run(KernelActivation::relu, x), {0, inf, 0, 0});                    // fmaxf drops a NaN
+    require_equal(run(KernelActivation::srelu, x), {0, inf, 0, 0});                   // and so does a comparison
+    require_equal(run(KernelActivation::silu, x), {all_ones, inf, all_ones, -0.0F});  // -inf sigmoid(-inf) is -inf 0
+    require_equal(run(KernelActivation::gelu, x), {all_ones, inf, all_ones, -0.0F});
     // clamped: a NaN in a counts as the limit, in b as -limit.
     const float at_limit = step_swish(clamp.limit, clamp.alpha);
-    require_equal(run(Activation::clamped_swiglu, {nan, 9, 1, nan}),
+    require_equal(run(KernelActivation::clamped_swiglu, {nan, 9, 1, nan}),
                   {step_product(at_limit, 1 + clamp.offset), step_product(at_limit, clamp.offset - clamp.limit)});
     const std::vector<float> grad{1, 1};
     std::vector<float> dx(4);
     const std::vector<float> in{nan, 1, 1, nan};
-    activation_backward(Activation::clamped_swiglu, clamp, {std::span(grad), 1, 2}, {std::span(in), 1, 4},
+    activation_backward(KernelActivation::clamped_swiglu, clamp, {std::span(grad), 1, 2}, {std::span(in), 1, 4},
                         std::span(dx));
     REQUIRE(dx[0] == 0);
     REQUIRE(dx[3] == 0);  // a NaN lies outside of the limits
     const std::vector<float> one{1};
-    scaled_activation_backward(Activation::clamped_swiglu, clamp, {std::span(grad), 1, 2}, {std::span(in), 1, 4}, one,
-                               std::span(dx), {});
+    scaled_activation_backward(KernelActivation::clamped_swiglu, clamp, {std::span(grad), 1, 2}, {std::span(in), 1, 4},
+                               one, std::span(dx), {});
     REQUIRE(dx[3] == step_swish(1, clamp.alpha));  // and inside where rows are scaled
   });
 }
@@ -312,32 +313,34 @@ TEST_CASE("activations: nothing to do, and what is refused") {
   const std::vector<float> x(6);
   std::vector<float> out(6);
   const std::vector<double> doubles(6);
-  const auto run = [&](Activation kind, const MatrixView& in, std::span<float> to) { activation(kind, {}, in, to); };
-  run(Activation::gelu, {std::span<const float>(), 0, 5}, {});
-  run(Activation::swiglu, {std::span<const float>(), 3, 0}, {});
+  const auto run = [&](KernelActivation kind, const MatrixView& in, std::span<float> to) {
+    activation(kind, {}, in, to);
+  };
+  run(KernelActivation::gelu, {std::span<const float>(), 0, 5}, {});
+  run(KernelActivation::swiglu, {std::span<const float>(), 3, 0}, {});
   std::vector<float> sums(6, nan);
-  activation_backward(Activation::gelu, {}, {std::span<const float>(), 0, 6}, {std::span<const float>(), 0, 6},
+  activation_backward(KernelActivation::gelu, {}, {std::span<const float>(), 0, 6}, {std::span<const float>(), 0, 6},
                       std::span<float>(), sums);
   REQUIRE(sums == std::vector<float>(6));
   const MatrixView one{std::span(x), 2, 3};
-  REQUIRE_THROWS_WITH(run(Activation::swiglu, one, out),
+  REQUIRE_THROWS_WITH(run(KernelActivation::swiglu, one, out),
                       ContainsSubstring("x must have an even number of columns for swiglu, not 3"));
-  REQUIRE_THROWS_WITH(run(Activation::gelu, one, std::span(out).first(5)),
+  REQUIRE_THROWS_WITH(run(KernelActivation::gelu, one, std::span(out).first(5)),
                       ContainsSubstring("out must have 6 elements, not 5"));
-  REQUIRE_THROWS_WITH(run(Activation::gelu, {std::span(doubles), 2, 3}, out),
+  REQUIRE_THROWS_WITH(run(KernelActivation::gelu, {std::span(doubles), 2, 3}, out),
                       ContainsSubstring("x must be of float32"));
   REQUIRE_THROWS_WITH(
-      activation(Activation::clamped_swiglu, {.limit = 0}, {std::span(x), 1, 6}, std::span(out).first(3)),
+      activation(KernelActivation::clamped_swiglu, {.limit = 0}, {std::span(x), 1, 6}, std::span(out).first(3)),
       ContainsSubstring("limit must be positive"));
-  REQUIRE_THROWS_WITH(run(Activation::gelu, {std::span(out).first(5), 1, 5}, std::span(out).last(5)),
+  REQUIRE_THROWS_WITH(run(KernelActivation::gelu, {std::span(out).first(5), 1, 5}, std::span(out).last(5)),
                       ContainsSubstring("overlap"));
-  REQUIRE_THROWS_WITH(activation_backward(Activation::gelu, {}, {std::span(x), 3, 2}, one, std::span(out)),
+  REQUIRE_THROWS_WITH(activation_backward(KernelActivation::gelu, {}, {std::span(x), 3, 2}, one, std::span(out)),
                       ContainsSubstring("grad must be 2 x 3"));
-  REQUIRE_THROWS_WITH(scaled_activation(Activation::gelu, {}, one, std::span(x).first(2), std::span(out)),
+  REQUIRE_THROWS_WITH(scaled_activation(KernelActivation::gelu, {}, one, std::span(x).first(2), std::span(out)),
                       ContainsSubstring("no kernel scales the rows of gelu"));
-  REQUIRE_THROWS_WITH(scaled_activation(Activation::srelu, {}, one, std::span(x).first(3), std::span(out)),
+  REQUIRE_THROWS_WITH(scaled_activation(KernelActivation::srelu, {}, one, std::span(x).first(3), std::span(out)),
                       ContainsSubstring("scales must have 2 elements, not 3"));
-  activation(Activation::relu, {}, {std::span(out), 2, 3}, std::span(out));  // in place
+  activation(KernelActivation::relu, {}, {std::span(out), 2, 3}, std::span(out));  // in place
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ float exponential_step(float x) {
 TEST_CASE("cross entropy: the steps' bits on every target") {
   const UnforceTarget unforce;
   const std::size_t rows = 5, columns = 77;
-  const auto x = drawn(1, rows * columns, 20);
-  const auto grad = drawn(2, rows, 1);
+  const auto x = normal_draws(1, rows * columns, 20);
+  const auto grad = normal_draws(2, rows, 1);
   const std::vector<std::int64_t> targets{0, 76, -100, 40, 77};  // the last one has no column
   for (const float smoothing : {0.0F, 0.1F}) {
     const CrossEntropyParameters parameters{.label_smoothing = smoothing};

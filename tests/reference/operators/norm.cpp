@@ -27,12 +27,12 @@ struct NormCase {
 
   NormCase(std::size_t row_count, std::size_t column_count, bool centered)
       : rows(row_count), columns(column_count), zero_centered(centered) {
-    x = drawn(1, rows * columns, 2);
+    x = normal_draws(1, rows * columns, 2);
     for (float& value : x) value += 0.5F;
-    grad = drawn(2, rows * columns, 1);
-    gamma = drawn(3, columns, 0.5);
-    beta = drawn(4, columns, 0.5);
-    add = drawn(5, rows * columns, 1);
+    grad = normal_draws(2, rows * columns, 1);
+    gamma = normal_draws(3, columns, 0.5);
+    beta = normal_draws(4, columns, 0.5);
+    add = normal_draws(5, rows * columns, 1);
   }
   [[nodiscard]] MatrixView view(const std::vector<float>& values) const {
     return {std::span(values), values.size() / columns, columns};

@@ -24,7 +24,7 @@ float half_rounded(float x) { return widened(half_of(x)); }
 
 /// Numbers of every magnitude: also subnormal ones, and some whose products are.
 std::vector<float> of_all_sizes(std::uint64_t seed, std::size_t count, double deviation) {
-  auto values = drawn(seed, count, deviation);
+  auto values = normal_draws(seed, count, deviation);
   for (std::size_t i = 0; i < count; i += 5) values[i] *= 0x1p-120F;
   for (std::size_t i = 1; i < count; i += 7) values[i] *= 0x1p-127F;
   values[2] = 0;
@@ -99,9 +99,9 @@ TEST_CASE("optimizers: sgd in float16") {
   const std::size_t count = 70;
   for (const SgdParameters& p : sgd_cases) {
     std::vector<Half> grad, param, momentum;
-    for (const float x : drawn(1, count, 1)) grad.push_back(half_of(x));
-    for (const float x : drawn(2, count, 1)) param.push_back(half_of(x));
-    for (const float x : drawn(3, count, 0x1p-16)) momentum.push_back(half_of(x));
+    for (const float x : normal_draws(1, count, 1)) grad.push_back(half_of(x));
+    for (const float x : normal_draws(2, count, 1)) param.push_back(half_of(x));
+    for (const float x : normal_draws(3, count, 0x1p-16)) momentum.push_back(half_of(x));
     auto own_param = param;
     auto own_momentum = momentum;
     sgd_update(p, std::span<const Half>(grad), std::span(own_param), std::span(own_momentum));
@@ -235,7 +235,7 @@ TEST_CASE("optimizers: scale, l2norm and scales of amaxes") {
   REQUIRE(!scale_tensor(std::span<const float>(with_nan), 2, std::span(with_nan)));
   REQUIRE(bits(with_nan[1]) == 0x7FFFFFFFU);
   // 448 / 3, and its inverse.
-  const ScalePair pair = scale_of_amax(3, 448);
+  const AmaxScale pair = scale_of_amax(3, 448);
   REQUIRE(pair.scale == nearest(Digits(448) / 3));
   REQUIRE(pair.scale_inv == nearest(1 / Digits(pair.scale)));
   REQUIRE(scale_of_amax(3, 448, true).scale == 128);

@@ -37,8 +37,8 @@ TEST_CASE("permutation: rows lie by expert, then by token") {
 }
 
 TEST_CASE("permutation: sums of float32 rows, each product fused") {
-  const auto x = drawn(1, 6 * 5, 1);
-  const auto p = drawn(2, 6, 1);
+  const auto x = normal_draws(1, 6 * 5, 1);
+  const auto p = normal_draws(2, 6, 1);
   const std::vector<std::int32_t> map{4, -1, 1, 0, 5, 3};
   std::vector<float> out(15);
   unpermute_rows(std::span<const float>(x), 5, map, p, std::span(out), 2);
@@ -54,11 +54,11 @@ TEST_CASE("permutation: sums of float32 rows, each product fused") {
 TEST_CASE("permutation: sums of bfloat16 rows are rounded at each step") {
   const std::size_t columns = 300;
   std::vector<BFloat16> x;
-  for (const float value : drawn(1, 3 * columns, 1)) x.push_back({nearest_bfloat16(value)});
+  for (const float value : normal_draws(1, 3 * columns, 1)) x.push_back({nearest_bfloat16(value)});
   // 1 + 2^-9 (1 + 2^-8) (1 + 2^-7): the product is above half a unit by less than float32 tells.
   x[0] = {0x3F80};
   x[columns] = {0x3B81};
-  std::vector<float> p = drawn(2, 3, 1);
+  std::vector<float> p = normal_draws(2, 3, 1);
   p[0] = 1;
   p[1] = as_bfloat16(1 + Digits(1) / 128);
   const std::vector<std::int32_t> map{0, 1, 2};  // one token of three experts
@@ -75,8 +75,8 @@ TEST_CASE("permutation: sums of bfloat16 rows are rounded at each step") {
 TEST_CASE("permutation: gradients of rows and of probabilities") {
   const std::size_t columns = 300;
   std::vector<BFloat16> x, grad;
-  for (const float value : drawn(1, 2 * columns, 1)) x.push_back({nearest_bfloat16(value)});
-  for (const float value : drawn(2, columns, 1)) grad.push_back({nearest_bfloat16(value)});
+  for (const float value : normal_draws(1, 2 * columns, 1)) x.push_back({nearest_bfloat16(value)});
+  for (const float value : normal_draws(2, columns, 1)) grad.push_back({nearest_bfloat16(value)});
   const std::vector<float> p{0.3F, -0.7F, 0.5F};
   const std::vector<std::int32_t> map{1, -1, 0};
   std::vector<BFloat16> dx(2 * columns);

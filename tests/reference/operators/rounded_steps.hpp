@@ -33,7 +33,7 @@ inline float in_pairs(std::vector<float> sums) {
 }
 
 /// Normal numbers of a standard deviation, in float32: sums of 12 uniform ones, seeded.
-inline std::vector<float> drawn(std::uint64_t seed, std::size_t count, double deviation) {
+inline std::vector<float> normal_draws(std::uint64_t seed, std::size_t count, double deviation) {
   std::vector<float> values(count);
   for (std::size_t i = 0; i < count; ++i) {
     double sum = -6;

@@ -62,7 +62,7 @@ TEST_CASE("softmax: the steps' bits on every target") {
     const std::size_t queries = kind == SoftmaxMask::aligned_causal ? 9 : 7;
     const SoftmaxShape shape{2, 2, queries, kind == SoftmaxMask::none ? 41U : 7U};
     const std::size_t size = 4 * queries * shape.keys;
-    const auto x = drawn(1, size, 60);
+    const auto x = normal_draws(1, size, 60);
     std::vector<std::uint8_t> mask;
     if (kind == SoftmaxMask::given) {
       for (std::size_t i = 0; i < size / 2; ++i) mask.push_back(static_cast<std::uint8_t>(random_bits(5, i) % 3));
@@ -95,8 +95,8 @@ TEST_CASE("softmax: the gradient's bits on every target") {
   const float scale = 0.3F;
   for (const SoftmaxMask kind : all_masks) {
     const SoftmaxShape shape{1, 2, 9, 9};
-    const auto grad = drawn(1, 162, 1);
-    auto y = drawn(2, 162, 1);
+    const auto grad = normal_draws(1, 162, 1);
+    auto y = normal_draws(2, 162, 1);
     for (float& value : y) value = std::abs(value) * 0.1F;
     std::vector<float> expected;
     for (std::size_t row = 0; row < 18; ++row) {

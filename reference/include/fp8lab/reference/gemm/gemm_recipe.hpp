@@ -98,7 +98,7 @@ enum class Addition : std::uint8_t {
 };
 
 /// The function that the epilogue applies to the sum.
-enum class Activation : std::uint8_t {
+enum class GemmActivation : std::uint8_t {
   none,
   relu,   ///< max(x, 0); a NaN stays one
   gelu,   ///< not computed yet
@@ -149,9 +149,9 @@ struct GemmRecipe {
   float beta = 1;   ///< multiplies c; 0: c is not read
   CEntry c_enters = CEntry::epilogue;
   Addition addition = Addition::after_scales;
-  StepType addend_type = StepType::as_given;  ///< what c and the bias are rounded to before
-  bool bias_first = false;                    ///< the bias is added before c
-  Activation activation = Activation::none;   ///< of the sum, before the scale of the output multiplies
+  StepType addend_type = StepType::as_given;         ///< what c and the bias are rounded to before
+  bool bias_first = false;                           ///< the bias is added before c
+  GemmActivation activation = GemmActivation::none;  ///< of the sum, before the scale of the output multiplies
   BiasGradient bias_gradient = BiasGradient::none;
   bool scale_out_first = false;  ///< the scale of the output multiplies those of a and b, and their product the sum
   StepType unscaled_type = StepType::as_given;  ///< what the result is rounded to before the output's scale multiplies

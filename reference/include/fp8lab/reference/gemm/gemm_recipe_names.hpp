@@ -18,7 +18,7 @@ namespace fp8lab {
 [[nodiscard]] std::span<const Named<TensorScaleUse>> named_values(TensorScaleUse of_type);
 [[nodiscard]] std::span<const Named<CEntry>> named_values(CEntry of_type);
 [[nodiscard]] std::span<const Named<Addition>> named_values(Addition of_type);
-[[nodiscard]] std::span<const Named<Activation>> named_values(Activation of_type);
+[[nodiscard]] std::span<const Named<GemmActivation>> named_values(GemmActivation of_type);
 [[nodiscard]] std::span<const Named<BiasGradient>> named_values(BiasGradient of_type);
 
 }  // namespace fp8lab

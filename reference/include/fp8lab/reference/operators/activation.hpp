@@ -13,7 +13,7 @@
 
 namespace fp8lab {
 
-enum class Activation : std::uint8_t {
+enum class KernelActivation : std::uint8_t {
   gelu,
   qgelu,
   relu,
@@ -31,7 +31,7 @@ enum class Activation : std::uint8_t {
 /// Facts of an activation. Gated ones take rows of two halves, a and b, and give a row of half the length.
 struct ActivationRow {
   std::string_view name;
-  Activation value;
+  KernelActivation value;
   std::string_view formula;   ///< sigmoid(x) is 1 / (1 + exp(-x))
   std::string_view gradient;  ///< the derivative by x, or by a
   bool gated = false;
@@ -40,30 +40,31 @@ struct ActivationRow {
 
 /// Source: Transformer Engine 2.20, common/util/math.h; common/util/vectorized_pointwise.h has what a gate does, and
 /// common/activation/scaled_activation.cu what a scale does.
-inline constexpr std::array activations{
+inline constexpr std::array kernel_activations{
     ActivationRow{
-        "gelu", Activation::gelu, "x (0.5 + 0.5 tanh(x (0.79788456 + 0.03567741 x^2)))",
+        "gelu", KernelActivation::gelu, "x (0.5 + 0.5 tanh(x (0.79788456 + 0.03567741 x^2)))",
         "0.5 x (1 - t^2) (0.79788456 + 0.1070322243 x^2) + 0.5 (1 + t), t = tanh(0.79788456 x (1 + 0.044715 x^2))"},
-    ActivationRow{"qgelu", Activation::qgelu, "x sigmoid(1.702 x)", "1.702 x s (1 - s) + s, s = sigmoid(1.702 x)"},
-    ActivationRow{"relu", Activation::relu, "max(x, 0), 0 of NaN", "1 where x > 0, else 0"},
-    ActivationRow{"srelu", Activation::srelu, "x^2 where x > 0, else 0", "max(2 x, 0)", false, true},
-    ActivationRow{"silu", Activation::silu, "x sigmoid(x)", "x s (1 - s) + s, s = sigmoid(x)"},
-    ActivationRow{"glu", Activation::glu, "sigmoid(a) b", "s (1 - s), s = sigmoid(a)", true},
-    ActivationRow{"geglu", Activation::geglu, "gelu(a) b", "as of gelu", true},
-    ActivationRow{"qgeglu", Activation::qgeglu, "qgelu(a) b", "as of qgelu", true},
-    ActivationRow{"reglu", Activation::reglu, "relu(a) b", "as of relu", true},
-    ActivationRow{"sreglu", Activation::sreglu, "srelu(a) b", "as of srelu", true},
-    ActivationRow{"swiglu", Activation::swiglu, "silu(a) b", "as of silu", true, true},
-    ActivationRow{"clamped_swiglu", Activation::clamped_swiglu,
+    ActivationRow{"qgelu", KernelActivation::qgelu, "x sigmoid(1.702 x)",
+                  "1.702 x s (1 - s) + s, s = sigmoid(1.702 x)"},
+    ActivationRow{"relu", KernelActivation::relu, "max(x, 0), 0 of NaN", "1 where x > 0, else 0"},
+    ActivationRow{"srelu", KernelActivation::srelu, "x^2 where x > 0, else 0", "max(2 x, 0)", false, true},
+    ActivationRow{"silu", KernelActivation::silu, "x sigmoid(x)", "x s (1 - s) + s, s = sigmoid(x)"},
+    ActivationRow{"glu", KernelActivation::glu, "sigmoid(a) b", "s (1 - s), s = sigmoid(a)", true},
+    ActivationRow{"geglu", KernelActivation::geglu, "gelu(a) b", "as of gelu", true},
+    ActivationRow{"qgeglu", KernelActivation::qgeglu, "qgelu(a) b", "as of qgelu", true},
+    ActivationRow{"reglu", KernelActivation::reglu, "relu(a) b", "as of relu", true},
+    ActivationRow{"sreglu", KernelActivation::sreglu, "srelu(a) b", "as of srelu", true},
+    ActivationRow{"swiglu", KernelActivation::swiglu, "silu(a) b", "as of silu", true, true},
+    ActivationRow{"clamped_swiglu", KernelActivation::clamped_swiglu,
                   "c sigmoid(alpha c) (d + offset), c = min(a, limit), d = b limited to [-limit, limit]",
                   "alpha c s (1 - s) + s where a <= limit, else 0, s = sigmoid(alpha c); of b 0 outside of the limits",
                   true, true},
 };
-static_assert(is_in_order(activations));
+static_assert(is_in_order(kernel_activations));
 
 /// The facts of one.
-[[nodiscard]] constexpr const ActivationRow& row_of(Activation activation) {
-  return activations[static_cast<std::size_t>(activation)];
+[[nodiscard]] constexpr const ActivationRow& row_of(KernelActivation activation) {
+  return kernel_activations[static_cast<std::size_t>(activation)];
 }
 
 /// What clamped_swiglu has beside its input; the defaults are those of Transformer Engine's operation. No other
@@ -79,7 +80,7 @@ struct ActivationParameters {
 /// Throws std::invalid_argument for x of float64, sizes that do not fit, an odd number of columns of a gated one, a
 /// limit that is not positive, arrays that overlap (an activation that is not gated may write over x itself), and as
 /// check_threads() does.
-void activation(Activation kind, const ActivationParameters& parameters, const MatrixView& x, FloatOutput out,
+void activation(KernelActivation kind, const ActivationParameters& parameters, const MatrixView& x, FloatOutput out,
                 const OperatorOptions& options = {});
 
 /// dx = the gradient by x, for the gradient `grad` by the result; of a gated one the gradient by a, (f'(a) grad) b, and
@@ -87,7 +88,7 @@ void activation(Activation kind, const ActivationParameters& parameters, const M
 /// dx before they are rounded, one for each column: a sum over rows in the order of sum_order.hpp.
 ///
 /// Throws as activation() does.
-void activation_backward(Activation kind, const ActivationParameters& parameters, const MatrixView& grad,
+void activation_backward(KernelActivation kind, const ActivationParameters& parameters, const MatrixView& grad,
                          const MatrixView& x, FloatOutput dx, std::span<float> bias_gradient = {},
                          const OperatorOptions& options = {});
 
@@ -101,7 +102,7 @@ struct ScaledLayout {
 ///
 /// Throws as activation() does, and for other activations, another number of scales, and an interleave that does not
 /// fit.
-void scaled_activation(Activation kind, const ActivationParameters& parameters, const MatrixView& x,
+void scaled_activation(KernelActivation kind, const ActivationParameters& parameters, const MatrixView& x,
                        std::span<const float> scales, FloatOutput out, ScaledLayout layout = {},
                        const OperatorOptions& options = {});
 
@@ -109,7 +110,7 @@ void scaled_activation(Activation kind, const ActivationParameters& parameters, 
 /// scales, the sum over a row of grad (f(a) b), the product fused, in the order of sum_order.hpp.
 ///
 /// Throws as scaled_activation() does.
-void scaled_activation_backward(Activation kind, const ActivationParameters& parameters, const MatrixView& grad,
+void scaled_activation_backward(KernelActivation kind, const ActivationParameters& parameters, const MatrixView& grad,
                                 const MatrixView& x, std::span<const float> scales, FloatOutput dx,
                                 std::span<float> scale_gradient, ScaledLayout layout = {},
                                 const OperatorOptions& options = {});

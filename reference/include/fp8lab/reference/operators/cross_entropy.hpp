@@ -19,9 +19,9 @@ struct CrossEntropyParameters {
   std::int64_t ignore_index = -100;  ///< rows of this target have no loss
 };
 
-/// Computes for each row: largest = max(x), sum = sum(exp(x - largest)), and loss = -((x[target] - largest) - log(sum)). With
-/// smoothing s and eps = s / columns: loss (1 - s) + (-eps sum(x) + s (largest + log(sum))). A target without a column
-/// has an infinite loss.
+/// Computes for each row: largest = max(x), sum = sum(exp(x - largest)), and loss = -((x[target] - largest) -
+/// log(sum)). With smoothing s and eps = s / columns: loss (1 - s) + (-eps sum(x) + s (largest + log(sum))). A target
+/// without a column has an infinite loss.
 ///
 /// Throws std::invalid_argument for float64, sizes that do not fit, no columns and a smoothing out of its range.
 void cross_entropy(const CrossEntropyParameters& parameters, const MatrixView& x, std::span<const std::int64_t> targets,

@@ -29,13 +29,13 @@ bool scale_tensor(FloatSpan x, float scale, FloatOutput out, int threads = 1);
 [[nodiscard]] float l2norm_of_sums(std::span<const float> sums);
 
 /// A scale and its inverse.
-struct ScalePair {
+struct AmaxScale {
   float scale;
   float scale_inv;
 };
 /// largest / amax, rounded correctly, or 1 for an amax of zero (what is subnormal counts as that), infinity or NaN; an
 /// amax below eps counts as that; an infinite quotient becomes the largest float32; with power_of_two rounded down to
 /// one. scale_inv is 1 / scale, rounded correctly and flushed: 0 for scales above 2^126. Every bit is the kernel's.
-[[nodiscard]] ScalePair scale_of_amax(float amax, float largest, bool power_of_two = false, float eps = 0);
+[[nodiscard]] AmaxScale scale_of_amax(float amax, float largest, bool power_of_two = false, float eps = 0);
 
 }  // namespace fp8lab

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Elementary functions, and what is exact of operators; ``fp8lab.operators`` offers them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fp8lab import _core
+from fp8lab._arrays import (
+    Array,
+    as_float32,
+    check_choice,
+    output,
+)
+from fp8lab._operator_arrays import FUNCTIONS
+
+__all__ = ["Exactness", "elementary", "exactness", "functions"]
+
+_ELEMENTARY = ("exp", "tanh", "log", "rsqrt", "sin", "cos")
+
+
+@dataclass(frozen=True)
+class Exactness:
+    """What of a function is a device's every bit, and how far the rest is from the exact value of its formula."""
+
+    function: str
+    name: str
+    """Of an activation, or empty."""
+    exact: bool
+    """Whether every bit is the kernel's of Transformer Engine 2.20, as nvcc 13.0 compiles it for sm_90."""
+    why: str
+    """Why not, or what is unknown."""
+    ulps: float
+    """The largest distance of the unrounded result from the exact value, in units of its last place in float32. A
+    device's differs likewise, by its own functions and order of sums."""
+    flips: float
+    """The share of E4M3 codes that differ where the exact value is encoded instead, by the scale of the tensor's
+    amax."""
+    draws: str
+    """What both were measured on."""
+
+
+def exactness() -> list[Exactness]:
+    """What is exact of each function, and bounds of the rest, measured against 50 decimal digits."""
+    return [Exactness(*row) for row in _core.exactness_rows()]
+
+
+def functions() -> list[str]:
+    """The values of the argument ``functions``: ``correctly_rounded`` has the float32 nearest to the exact value."""
+    return list(FUNCTIONS)
+
+
+def elementary(name: str, x: Any) -> Array:
+    """An elementary function of each element, rounded correctly: the same bits on every processor.
+
+    Parameters
+    ----------
+    name : str
+        ``exp``, ``tanh``, ``log``, ``rsqrt``, ``sin`` or ``cos``.
+    x : array_like of float32
+
+    Returns
+    -------
+    ndarray of float32, of x's shape
+    """
+    kind = check_choice(name, "name", _ELEMENTARY)
+    array = as_float32(x, "x")
+    out = output(None, array.shape, np.float32)
+    _core.elementary(kind, array, out)
+    return out

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rotary position embedding and its gradient; ``fp8lab.operators`` offers them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fp8lab import _core
+from fp8lab._arrays import (
+    Array,
+    apart,
+    as_array,
+    as_float32,
+    as_kernel_floats,
+    check_bool,
+    check_choice,
+    check_int,
+    copied,
+)
+from fp8lab._operator_arrays import apart_from, flat, options_of, result_of
+
+__all__ = ["rope", "rope_backward"]
+
+_ROPE_FORMATS = ("sbhd", "bshd", "thd")
+
+
+def _integers(values: Any, argument: str) -> Array:
+    """A vector of int32 for an argument that may be left out."""
+    if values is None:
+        return np.empty(0, np.int32)
+    array, name = as_array(values, argument)
+    if array.dtype.kind not in "iu" or array.dtype.itemsize > 8:
+        raise TypeError(f"{argument} must hold integers, not {name}")
+    if array.ndim != 1:
+        raise ValueError(f"{argument} must have one dimension, not {array.ndim}")
+    if array.size and not -(2**31) <= int(array.min()) <= int(array.max()) < 2**31:
+        raise ValueError(f"{argument} must fit into int32")
+    return copied(array, np.int32)
+
+
+def _rope(
+    backward: bool, name: str, x: Any, freqs: Any, tensor_format: Any, interleaved: Any, sequences: tuple[Any, Any],
+    parts: tuple[Any, Any], out_dtype: Any, functions: Any, threads: Any, out: Any
+) -> Array:  # fmt: skip
+    array, source = as_kernel_floats(x, name)
+    layout = check_choice(tensor_format, "tensor_format", _ROPE_FORMATS)
+    if array.ndim != len(layout):
+        raise ValueError(f"{name} must have {len(layout)} dimensions for tensor_format {layout!r}, not {array.ndim}")
+    cu_seqlens = _integers(sequences[0], "cu_seqlens")
+    if (layout == "thd") != (cu_seqlens.size > 0):
+        raise ValueError("cu_seqlens goes with tensor_format 'thd', which needs it, with at least two entries")
+    angles = as_float32(freqs, "freqs")
+    if angles.ndim not in (2, 4) or angles.shape[1:-1] not in ((), (1, 1)):
+        raise ValueError(f"freqs must have shape (positions, n) or (positions, 1, 1, n), not {angles.shape}")
+    rotated = angles.shape[-1]
+    if rotated % 2 or not 0 < rotated <= array.shape[-1]:
+        raise ValueError(
+            f"freqs must have an even number of columns, at most the {array.shape[-1]} of {name}, not {rotated}"
+        )
+    first = layout != "bshd"
+    sequence, batches = (array.shape[0], 1) if layout == "thd" else array.shape[:2] if first else array.shape[1::-1]
+    ranks = check_int(parts[0], "cp_size", 1, 2**20)
+    if layout == "thd" and int(cu_seqlens[-1]) // ranks != sequence:
+        raise ValueError(
+            f"cu_seqlens must end with cp_size times the {sequence} tokens of {name}, not {cu_seqlens[-1]}"
+        )
+    rank = check_int(parts[1], "cp_rank", 0, 2**20)
+    if rank >= ranks:
+        raise ValueError(f"cp_rank must be below cp_size, {ranks}, not {rank}")
+    choices = first, check_bool(interleaved, "interleaved"), ranks, rank
+    options = options_of(functions, threads)
+    result, words = result_of(out, array.shape, out_dtype, source)
+    given = apart_from((flat(array), source), words)
+    starts = _integers(sequences[1], "start_positions")
+    sizes = (sequence, batches, *array.shape[-2:], rotated)
+    _core.rope(backward, sizes, choices, given, apart(angles, words[0]), cu_seqlens, starts, words, options)
+    return result
+
+
+def rope(
+    x: Any,
+    freqs: Any,
+    *,
+    tensor_format: str = "sbhd",
+    interleaved: bool = False,
+    cu_seqlens: Any = None,
+    start_positions: Any = None,
+    cp_size: int = 1,
+    cp_rank: int = 0,
+    out_dtype: str | None = None,
+    functions: str = "correctly_rounded",
+    threads: int = 1,
+    out: Array | None = None,
+) -> Array:
+    """The fused rotary position embedding: fma(x, cos(f), x' sin(f)), x' being the other element of the pair, negative
+    for the first one.
+
+    Parameters
+    ----------
+    x : array of float32, float16 or bfloat16
+        (sequence, batch, head, element), (batch, sequence, head, element) or packed (token, head, element), by
+        tensor_format.
+    freqs : array of float32, (positions, n) or (positions, 1, 1, n)
+        The angles of the first n elements, an even number; elements behind them are copied.
+    tensor_format : str
+        ``sbhd``, ``bshd`` or ``thd``.
+    interleaved : bool
+        Whether pairs are elements 2 i and 2 i + 1, not i and i + n / 2.
+    cu_seqlens : array of integers, optional
+        Of ``thd``: where sequences begin, and the end of the last one.
+    start_positions : array of integers, optional
+        The position of each sequence's first token.
+    cp_size, cp_rank : int
+        Of context parallelism: sequences lie in 2 cp_size chunks, of which a rank has the cp_rank-th from both ends.
+    out_dtype, functions, threads, out
+        As the module says.
+
+    Returns
+    -------
+    ndarray of out_dtype, of x's shape
+
+    Source: Transformer Engine 2.20, ``common/fused_rope/fused_rope.cu``.
+    """
+    sequences, parts = (cu_seqlens, start_positions), (cp_size, cp_rank)
+    return _rope(False, "x", x, freqs, tensor_format, interleaved, sequences, parts, out_dtype, functions, threads, out)
+
+
+def rope_backward(
+    grad: Any,
+    freqs: Any,
+    *,
+    tensor_format: str = "sbhd",
+    interleaved: bool = False,
+    cu_seqlens: Any = None,
+    start_positions: Any = None,
+    cp_size: int = 1,
+    cp_rank: int = 0,
+    out_dtype: str | None = None,
+    functions: str = "correctly_rounded",
+    threads: int = 1,
+    out: Array | None = None,
+) -> Array:
+    """The gradient of ``rope`` by x: fma(grad, cos(f), grad' sin(f')), grad' and f' being those of the pair's other
+    element, the sine negative for the second one.
+
+    Parameters
+    ----------
+    grad : array of float32, float16 or bfloat16, of the shape of x
+    freqs, tensor_format, interleaved, cu_seqlens, start_positions, cp_size, cp_rank
+        As for ``rope``.
+    out_dtype, functions, threads, out
+        As the module says.
+
+    Returns
+    -------
+    ndarray of out_dtype, of grad's shape
+
+    Source: as of ``rope``.
+    """
+    sequences, parts = (cu_seqlens, start_positions), (cp_size, cp_rank)
+    return _rope(
+        True, "grad", grad, freqs, tensor_format, interleaved, sequences, parts, out_dtype, functions, threads, out
+    )

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands between two GEMMs, as Transformer Engine's kernels compute it: activations, norms and softmaxes, forward
+and backward, and optimizers.
+
+Inputs are NumPy, ml_dtypes or torch arrays of float32, float16 or bfloat16 with rows along their last dimension; they
+are computed in float32. Results are NumPy arrays of ``out_dtype``, the input's type if left out, rounded to nearest
+even; ``float32`` gives the unrounded result, which the kernels quantize under delayed scaling. Every NaN is the
+positive one of all ones, as of NVIDIA's instructions.
+
+Where a kernel's bits depend on the device's functions and on its order of sums, fp8lab has a documented choice instead:
+elementary functions by the argument ``functions``, which has one value, ``correctly_rounded``, and sums in a fixed
+order, whatever the number of threads:
+
+- along a row, element j is added to lane j % 32, in ascending order, from +0 on, rows being filled up with +0; then
+  lane i and lane i + 16 are added, of these i and i + 8, and so on;
+- over rows, block b of 32 has rows [b n, (b + 1) n), n = ceil(rows / 32), added in order from +0 on; then block i and
+  block i + 16, and so on.
+
+What is fused into one rounding is what nvcc 13.0 fuses of the kernels' formulas for sm_90. ``exactness()`` says of each
+function what is exact and how far the rest can be from a device.
+
+Every function takes
+
+    functions : str
+        Where exp, tanh and the like come from: one of ``functions()``.
+    threads : int
+        Threads to use; no result depends on it.
+    out : ndarray, optional
+        Where the (first) result goes: of its shape and type, C-contiguous. Inputs that overlap it are copied first.
+
+and raises TypeError for other element types and ValueError for shapes that do not fit, unknown names (the message lists
+the known ones) and options that nothing reads; messages name the argument.
+"""
+
+from fp8lab._activations import (
+    Activation,
+    activation,
+    activation_backward,
+    activations,
+    scaled_activation,
+    scaled_activation_backward,
+)
+from fp8lab._elementary import (
+    Exactness,
+    elementary,
+    exactness,
+    functions,
+)
+from fp8lab._norms import (
+    layernorm,
+    layernorm_backward,
+    rmsnorm,
+    rmsnorm_backward,
+)
+from fp8lab._optimizers import (
+    adam_update,
+    adam_update_fp8,
+    adam_update_remainder,
+    l2norm,
+    scale_of_amax,
+    scale_tensor,
+    sgd_update,
+)
+from fp8lab._permutation import (
+    moe_permutation_map,
+    moe_permute,
+    moe_unpermute,
+    moe_unpermute_backward,
+    pad_rows,
+    unpad_rows,
+)
+from fp8lab._rope import (
+    rope,
+    rope_backward,
+)
+from fp8lab._softmax import (
+    cross_entropy,
+    cross_entropy_backward,
+    softmax,
+    softmax_backward,
+)
+
+__all__ = [
+    "Activation",
+    "Exactness",
+    "activation",
+    "activation_backward",
+    "activations",
+    "adam_update",
+    "adam_update_fp8",
+    "adam_update_remainder",
+    "cross_entropy",
+    "cross_entropy_backward",
+    "elementary",
+    "exactness",
+    "functions",
+    "l2norm",
+    "layernorm",
+    "layernorm_backward",
+    "moe_permutation_map",
+    "moe_permute",
+    "moe_unpermute",
+    "moe_unpermute_backward",
+    "pad_rows",
+    "rmsnorm",
+    "rmsnorm_backward",
+    "rope",
+    "rope_backward",
+    "scale_of_amax",
+    "scale_tensor",
+    "scaled_activation",
+    "scaled_activation_backward",
+    "sgd_update",
+    "softmax",
+    "softmax_backward",
+    "unpad_rows",
+]

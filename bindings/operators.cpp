@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "fp8lab/reference/operators/activation.hpp"
+#include "fp8lab/reference/operators/cross_entropy.hpp"
+#include "fp8lab/reference/operators/exactness.hpp"
+#include "fp8lab/reference/operators/functions.hpp"
+#include "fp8lab/reference/operators/multi_tensor.hpp"
+#include "fp8lab/reference/operators/norm.hpp"
+#include "fp8lab/reference/operators/optimizer.hpp"
+#include "fp8lab/reference/operators/permutation.hpp"
+#include "fp8lab/reference/operators/rope.hpp"
+#include "fp8lab/reference/operators/softmax.hpp"
+#include "module.hpp"
+
+namespace fp8lab::bindings {
+namespace {
+
+/// An array of two dimensions and the name of its element type; float16 and bfloat16 as words.
+using TypedArray = std::pair<py::array, std::string>;
+/// The name of a Functions and a number of threads.
+using OptionFields = std::pair<std::string, int>;
+/// limit, alpha and offset.
+using ActivationFields = std::tuple<float, float, float>;
+/// eps and zero_centered_gamma.
+using NormFields = std::pair<float, bool>;
+
+MatrixView view_of(const TypedArray& array) { return matrix_of(array.first, array.second); }
+
+FloatOutput output_of(const TypedArray& array) {
+  if (array.second == "float32") {
+    auto values = py::cast<Array<float>>(array.first);
+    return mutable_view(values);
+  }
+  auto words = py::cast<Array<std::uint16_t>>(array.first);
+  if (array.second == "float16") return mutable_view_as<Half>(words);
+  return mutable_view_as<BFloat16>(words);
+}
+
+OperatorOptions options_of(const OptionFields& fields) {
+  return {find_value<Functions>("functions", fields.first), fields.second};
+}
+ActivationParameters parameters_of(const ActivationFields& fields) {
+  return {std::get<0>(fields), std::get<1>(fields), std::get<2>(fields)};
+}
+NormParameters parameters_of(const NormFields& fields) { return {fields.first, fields.second}; }
+
+KernelActivation activation_of(const std::string& name) { return find_named(kernel_activations, "name", name).value; }
+
+void run_activation(const std::string& name, const ActivationFields& parameters, const TypedArray& x,
+                    const std::optional<Array<float>>& scales, const TypedArray& out, std::size_t interleave,
+                    const OptionFields& options) {
+  const MatrixView in = view_of(x);
+  const FloatOutput to = output_of(out);
+  const KernelActivation kind = activation_of(name);
+  const OperatorOptions how = options_of(options);
+  const auto of_rows = scales ? view(*scales) : std::span<const float>();
+  const py::gil_scoped_release release;
+  if (scales) return scaled_activation(kind, parameters_of(parameters), in, of_rows, to, {interleave}, how);
+  activation(kind, parameters_of(parameters), in, to, how);
+}
+
+/// `sums` gets the gradient by the bias, or by the scales where there are any; it may be empty.
+void run_activation_backward(const std::string& name, const ActivationFields& parameters, const TypedArray& grad,
+                             const TypedArray& x, const std::optional<Array<float>>& scales, const TypedArray& dx,
+                             Array<float> sums, std::size_t interleave, const OptionFields& options) {
+  const MatrixView of_output = view_of(grad);
+  const MatrixView in = view_of(x);
+  const FloatOutput to = output_of(dx);
+  const KernelActivation kind = activation_of(name);
+  const OperatorOptions how = options_of(options);
+  const auto of_rows = scales ? view(*scales) : std::span<const float>();
+  const auto more = mutable_view(sums);
+  const py::gil_scoped_release release;
+  if (scales) {
+    scaled_activation_backward(kind, parameters_of(parameters), of_output, in, of_rows, to, more, {interleave}, how);
+  } else {
+    activation_backward(kind, parameters_of(parameters), of_output, in, to, more, how);
+  }
+}
+
+/// layernorm(), or rmsnorm() where there is no beta.
+void run_norm(const NormFields& parameters, const TypedArray& x, const TypedArray& gamma,
+              const std::optional<TypedArray>& beta, const TypedArray& out, Array<float> mean, Array<float> rsigma,
+              const OptionFields& options) {
+  const MatrixView in = view_of(x);
+  const MatrixView g = view_of(gamma);
+  const FloatOutput to = output_of(out);
+  const OperatorOptions how = options_of(options);
+  const auto means = mutable_view(mean);
+  const auto factors = mutable_view(rsigma);
+  if (beta) {
+    const MatrixView b = view_of(*beta);
+    const py::gil_scoped_release release;
+    return layernorm(parameters_of(parameters), in, g, b, to, means, factors, how);
+  }
+  const py::gil_scoped_release release;
+  rmsnorm(parameters_of(parameters), in, g, to, factors, how);
+}
+
+void run_layernorm_backward(bool zero_centered_gamma, const TypedArray& grad, const TypedArray& x,
+                            const Array<float>& mean, const Array<float>& rsigma, const TypedArray& gamma,
+                            const TypedArray& dx, const TypedArray& dgamma, const TypedArray& dbeta,
+                            const OptionFields& options) {
+  const MatrixView of_output = view_of(grad);
+  const MatrixView in = view_of(x);
+  const MatrixView g = view_of(gamma);
+  const FloatOutput to = output_of(dx);
+  const FloatOutput of_gamma = output_of(dgamma);
+  const FloatOutput of_beta = output_of(dbeta);
+  const OperatorOptions how = options_of(options);
+  const NormParameters parameters{.zero_centered_gamma = zero_centered_gamma};
+  const py::gil_scoped_release release;
+  layernorm_backward(parameters, of_output, in, view(mean), view(rsigma), g, to, of_gamma, of_beta, how);
+}
+
+void run_rmsnorm_backward(bool zero_centered_gamma, const TypedArray& grad, const TypedArray& x,
+                          const Array<float>& rsigma, const TypedArray& gamma, const std::optional<TypedArray>& add,
+                          const TypedArray& dx, const TypedArray& dgamma, const OptionFields& options) {
+  const MatrixView of_output = view_of(grad);
+  const MatrixView in = view_of(x);
+  const MatrixView g = view_of(gamma);
+  std::optional<MatrixView> more;
+  if (add) more = view_of(*add);
+  const FloatOutput to = output_of(dx);
+  const FloatOutput of_gamma = output_of(dgamma);
+  const OperatorOptions how = options_of(options);
+  const NormParameters parameters{.zero_centered_gamma = zero_centered_gamma};
+  const py::gil_scoped_release release;
+  rmsnorm_backward(parameters, of_output, in, view(rsigma), g, more ? &*more : nullptr, to, of_gamma, how);
+}
+
+std::vector<std::tuple<std::string, std::string, std::string, bool, bool>> activation_rows() {
+  std::vector<std::tuple<std::string, std::string, std::string, bool, bool>> rows;
+  for (const ActivationRow& row : kernel_activations) {
+    rows.emplace_back(row.name, row.formula, row.gradient, row.gated, row.scaled);
+  }
+  return rows;
+}
+
+/// Batches, heads, queries and keys.
+using SoftmaxFields = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t>;
+SoftmaxShape shape_of(const SoftmaxFields& fields) {
+  return {std::get<0>(fields), std::get<1>(fields), std::get<2>(fields), std::get<3>(fields)};
+}
+
+void run_softmax(const std::string& kind, const SoftmaxFields& shape, float scale, const TypedArray& x,
+                 const Array<std::uint8_t>& mask, const TypedArray& out, const OptionFields& options) {
+  const MatrixView in = view_of(x);
+  const FloatOutput to = output_of(out);
+  const auto bytes = view(mask);
+  const OperatorOptions how = options_of(options);
+  const auto which = find_value<SoftmaxMask>("kind", kind);
+  const py::gil_scoped_release release;
+  softmax(which, shape_of(shape), scale, in, bytes, to, how);
+}
+
+void run_softmax_backward(const std::string& kind, const SoftmaxFields& shape, float scale, const TypedArray& grad,
+                          const TypedArray& y, const TypedArray& dx, const OptionFields& options) {
+  const MatrixView of_output = view_of(grad);
+  const MatrixView result = view_of(y);
+  const FloatOutput to = output_of(dx);
+  const OperatorOptions how = options_of(options);
+  const auto which = find_value<SoftmaxMask>("kind", kind);
+  const py::gil_scoped_release release;
+  softmax_backward(which, shape_of(shape), scale, of_output, result, to, how);
+}
+
+/// The elements of an array, whatever its shape.
+FloatSpan elements_of(const TypedArray& array) {
+  std::optional<FloatSpan> elements;
+  with_source(array.first, array.second, [&](auto values) { elements.emplace(values); });
+  return *elements;
+}
+
+/// Sequence, batches, heads, size and rotated; sequence_first and interleaved; cp_size and cp_rank.
+using RopeSizes = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t, std::size_t>;
+using RopeChoices = std::tuple<bool, bool, std::size_t, std::size_t>;
+void run_rope(bool backward, const RopeSizes& sizes, const RopeChoices& choices, const TypedArray& x,
+              const Array<float>& freqs, const Array<std::int32_t>& cu_seqlens,
+              const Array<std::int32_t>& start_positions, const TypedArray& out, const OptionFields& options) {
+  RopeShape shape{};
+  std::tie(shape.sequence, shape.batches, shape.heads, shape.size, shape.rotated) = sizes;
+  RopeOptions how;
+  std::tie(shape.sequence_first, how.interleaved, how.cp_size, how.cp_rank) = choices;
+  how.cu_seqlens = view(cu_seqlens);
+  how.start_positions = view(start_positions);
+  const FloatSpan in = elements_of(x);
+  const FloatOutput to = output_of(out);
+  const OperatorOptions way = options_of(options);
+  const py::gil_scoped_release release;
+  (backward ? rope_backward : rope)(shape, how, in, view(freqs), to, way);
+}
+
+bool run_scale_tensor(const TypedArray& x, float scale, const TypedArray& out, int threads) {
+  const FloatSpan in = elements_of(x);
+  const FloatOutput to = output_of(out);
+  const py::gil_scoped_release release;
+  return scale_tensor(in, scale, to, threads);
+}
+
+std::pair<float, float> run_l2norm(const TypedArray& x, int threads) {
+  const FloatSpan in = elements_of(x);
+  const py::gil_scoped_release release;
+  float sum = 0;
+  const float norm = l2norm(in, &sum, threads);
+  return {norm, sum};
+}
+
+/// lr, weight_decay, momentum, dampening and scale; nesterov, first_run and weight_decay_after_momentum.
+using SgdNumbers = std::tuple<float, float, float, float, float>;
+using SgdFlags = std::tuple<bool, bool, bool>;
+void run_sgd(const SgdNumbers& numbers, const SgdFlags& flags, const TypedArray& grad, const TypedArray& param,
+             const TypedArray& momentum, const std::optional<TypedArray>& model, int threads) {
+  SgdParameters parameters;
+  std::tie(parameters.lr, parameters.weight_decay, parameters.momentum, parameters.dampening, parameters.scale) =
+      numbers;
+  std::tie(parameters.nesterov, parameters.first_run, parameters.weight_decay_after_momentum) = flags;
+  const FloatSpan of_output = elements_of(grad);
+  const FloatOutput weights = output_of(param);
+  const FloatOutput moments = output_of(momentum);
+  const auto copy = model ? std::get<std::span<Half>>(output_of(*model)) : std::span<Half>();
+  const py::gil_scoped_release release;
+  sgd_update(parameters, of_output, weights, moments, copy, threads);
+}
+
+/// lr, beta1, beta2, eps and weight_decay; step, bias_correction and mode.
+using AdamNumbers = std::tuple<float, float, float, float, float>;
+using AdamChoices = std::tuple<std::uint32_t, bool, std::string>;
+AdamParameters adam_of(const AdamNumbers& numbers, const AdamChoices& choices) {
+  AdamParameters parameters;
+  std::tie(parameters.lr, parameters.beta1, parameters.beta2, parameters.eps, parameters.weight_decay) = numbers;
+  parameters.step = std::get<0>(choices);
+  parameters.bias_correction = std::get<1>(choices);
+  parameters.mode = find_value<AdamMode>("mode", std::get<2>(choices));
+  return parameters;
+}
+
+void run_adam(const AdamNumbers& numbers, const AdamChoices& choices, const TypedArray& grad, const TypedArray& param,
+              const TypedArray& m, const TypedArray& v, const std::optional<Array<float>>& master,
+              const OptionFields& options) {
+  const AdamParameters parameters = adam_of(numbers, choices);
+  const FloatSpan of_output = elements_of(grad);
+  const FloatOutput weights = output_of(param);
+  const FloatOutput first = output_of(m);
+  const FloatOutput second = output_of(v);
+  std::optional<Array<float>> wide = master;
+  const auto full = wide ? mutable_view(*wide) : std::span<float>();
+  const OperatorOptions how = options_of(options);
+  const py::gil_scoped_release release;
+  adam_update(parameters, of_output, weights, first, second, full, how);
+}
+
+float run_adam_fp8(const AdamNumbers& numbers, const AdamChoices& choices, const TypedArray& grad,
+                   const NamedOrOwnFormat& format, float scale, float amax, Array<std::uint8_t> codes,
+                   const TypedArray& m, const TypedArray& v, Array<float> master, const OptionFields& options) {
+  const AdamParameters parameters = adam_of(numbers, choices);
+  const FloatSpan of_output = elements_of(grad);
+  const FloatOutput first = output_of(m);
+  const FloatOutput second = output_of(v);
+  const auto bytes = mutable_view(codes);
+  const auto full = mutable_view(master);
+  const OperatorOptions how = options_of(options);
+  const py::gil_scoped_release release;
+  return adam_update_fp8(parameters, of_output, format.format, scale, amax, bytes, first, second, full, how);
+}
+
+void run_adam_remainder(const AdamNumbers& numbers, const AdamChoices& choices, const TypedArray& grad,
+                        const TypedArray& param, const TypedArray& m, const TypedArray& v,
+                        Array<std::int16_t> remainder, const OptionFields& options) {
+  const AdamParameters parameters = adam_of(numbers, choices);
+  const FloatSpan of_output = elements_of(grad);
+  const auto weights = std::get<std::span<BFloat16>>(output_of(param));
+  const FloatOutput first = output_of(m);
+  const FloatOutput second = output_of(v);
+  const auto low = mutable_view(remainder);
+  const OperatorOptions how = options_of(options);
+  const py::gil_scoped_release release;
+  adam_update_remainder(parameters, of_output, weights, first, second, low, how);
+}
+
+void run_cross_entropy(float label_smoothing, std::int64_t ignore_index, const TypedArray& x,
+                       const Array<std::int64_t>& targets, Array<float> loss, Array<float> largest, Array<float> sum,
+                       const OptionFields& options) {
+  const MatrixView in = view_of(x);
+  const auto losses = mutable_view(loss);
+  const auto most = mutable_view(largest);
+  const auto sums = mutable_view(sum);
+  const OperatorOptions how = options_of(options);
+  const py::gil_scoped_release release;
+  cross_entropy({label_smoothing, ignore_index}, in, view(targets), losses, most, sums, how);
+}
+
+void run_cross_entropy_backward(float label_smoothing, std::int64_t ignore_index, const Array<float>& grad,
+                                const TypedArray& x, const Array<std::int64_t>& targets, const Array<float>& largest,
+                                const Array<float>& sum, const TypedArray& dx, const OptionFields& options) {
+  const MatrixView in = view_of(x);
+  const FloatOutput to = output_of(dx);
+  const OperatorOptions how = options_of(options);
+  const py::gil_scoped_release release;
+  cross_entropy_backward({label_smoothing, ignore_index}, view(grad), in, view(targets), view(largest), view(sum), to,
+                         how);
+}
+
+void run_permutation_map(const Array<std::int32_t>& experts, std::size_t tokens, std::size_t kept,
+                         Array<std::int32_t> out) {
+  const auto map = permutation_map(view(experts), tokens, kept);
+  std::copy(map.begin(), map.end(), mutable_view(out).begin());
+}
+
+std::span<const std::byte> bytes_of(const Array<std::uint8_t>& array) { return std::as_bytes(view(array)); }
+
+void run_permute_rows(const Array<std::uint8_t>& x, std::size_t row_bytes, const Array<std::int32_t>& map,
+                      Array<std::uint8_t> out, int threads) {
+  const auto to = std::as_writable_bytes(mutable_view(out));
+  const py::gil_scoped_release release;
+  permute_rows(bytes_of(x), row_bytes, view(map), to, threads);
+}
+
+void run_unpermute_rows(const TypedArray& x, std::size_t columns, const Array<std::int32_t>& map,
+                        const Array<float>& probabilities, const TypedArray& out, int threads) {
+  const FloatSpan in = elements_of(x);
+  const FloatOutput to = output_of(out);
+  const py::gil_scoped_release release;
+  unpermute_rows(in, columns, view(map), view(probabilities), to, threads);
+}
+
+void run_unpermute_rows_backward(const TypedArray& grad, const TypedArray& x, std::size_t columns,
+                                 const Array<std::int32_t>& map, const Array<float>& probabilities,
+                                 const TypedArray& dx, Array<float> probability_gradient, int threads) {
+  const FloatSpan of_output = elements_of(grad);
+  const FloatSpan in = elements_of(x);
+  const FloatOutput to = output_of(dx);
+  const auto more = mutable_view(probability_gradient);
+  const py::gil_scoped_release release;
+  unpermute_rows_backward(of_output, in, columns, view(map), view(probabilities), to, more, threads);
+}
+
+/// pad_rows(), or unpad_rows() where `back` says so.
+void run_pad_rows(bool back, const Array<std::uint8_t>& x, std::size_t row_bytes,
+                  const std::vector<std::size_t>& counts, std::size_t multiple, Array<std::uint8_t> out) {
+  const auto to = std::as_writable_bytes(mutable_view(out));
+  const py::gil_scoped_release release;
+  (back ? unpad_rows : pad_rows)(bytes_of(x), row_bytes, counts, multiple, to);
+}
+
+std::vector<std::tuple<std::string, std::string, bool, std::string, double, double, std::string>> exactness_rows() {
+  std::vector<std::tuple<std::string, std::string, bool, std::string, double, double, std::string>> rows;
+  for (const Exactness& row : exactness()) {
+    rows.emplace_back(row.function, row.name, row.exact, row.why, row.ulps, row.flips, row.draws);
+  }
+  return rows;
+}
+
+void bind_activations(py::module_& module) {
+  module.def("exactness_rows", &exactness_rows);
+  module.def("activation_rows", &activation_rows);
+  module.def("activation", &run_activation, py::arg("name"), py::arg("parameters"), py::arg("x"), py::arg("scales"),
+             py::arg("out"), py::arg("interleave"), py::arg("options"));
+  module.def("activation_backward", &run_activation_backward, py::arg("name"), py::arg("parameters"), py::arg("grad"),
+             py::arg("x"), py::arg("scales"), py::arg("dx"), py::arg("sums").noconvert(), py::arg("interleave"),
+             py::arg("options"));
+}
+
+void bind_norms(py::module_& module) {
+  module.def("norm", &run_norm, py::arg("parameters"), py::arg("x"), py::arg("gamma"), py::arg("beta"), py::arg("out"),
+             py::arg("mean").noconvert(), py::arg("rsigma").noconvert(), py::arg("options"));
+  module.def("layernorm_backward", &run_layernorm_backward, py::arg("zero_centered_gamma"), py::arg("grad"),
+             py::arg("x"), py::arg("mean").noconvert(), py::arg("rsigma").noconvert(), py::arg("gamma"), py::arg("dx"),
+             py::arg("dgamma"), py::arg("dbeta"), py::arg("options"));
+  module.def("rmsnorm_backward", &run_rmsnorm_backward, py::arg("zero_centered_gamma"), py::arg("grad"), py::arg("x"),
+             py::arg("rsigma").noconvert(), py::arg("gamma"), py::arg("add"), py::arg("dx"), py::arg("dgamma"),
+             py::arg("options"));
+}
+
+void bind_softmax(py::module_& module) {
+  module.def("softmax", &run_softmax, py::arg("kind"), py::arg("shape"), py::arg("scale"), py::arg("x"),
+             py::arg("mask").noconvert(), py::arg("out"), py::arg("options"));
+  module.def("softmax_backward", &run_softmax_backward, py::arg("kind"), py::arg("shape"), py::arg("scale"),
+             py::arg("grad"), py::arg("y"), py::arg("dx"), py::arg("options"));
+}
+
+void bind_permutations(py::module_& module) {
+  module.def("permutation_map", &run_permutation_map, py::arg("experts").noconvert(), py::arg("tokens"),
+             py::arg("kept"), py::arg("out").noconvert());
+  module.def("permute_rows", &run_permute_rows, py::arg("x").noconvert(), py::arg("row_bytes"),
+             py::arg("map").noconvert(), py::arg("out").noconvert(), py::arg("threads"));
+  module.def("unpermute_rows", &run_unpermute_rows, py::arg("x"), py::arg("columns"), py::arg("map").noconvert(),
+             py::arg("probabilities").noconvert(), py::arg("out"), py::arg("threads"));
+  module.def("unpermute_rows_backward", &run_unpermute_rows_backward, py::arg("grad"), py::arg("x"), py::arg("columns"),
+             py::arg("map").noconvert(), py::arg("probabilities").noconvert(), py::arg("dx"),
+             py::arg("probability_gradient").noconvert(), py::arg("threads"));
+  module.def("pad_rows", &run_pad_rows, py::arg("back"), py::arg("x").noconvert(), py::arg("row_bytes"),
+             py::arg("counts"), py::arg("multiple"), py::arg("out").noconvert());
+  module.def("cross_entropy", &run_cross_entropy, py::arg("label_smoothing"), py::arg("ignore_index"), py::arg("x"),
+             py::arg("targets").noconvert(), py::arg("loss").noconvert(), py::arg("largest").noconvert(),
+             py::arg("sum").noconvert(), py::arg("options"));
+  module.def("cross_entropy_backward", &run_cross_entropy_backward, py::arg("label_smoothing"), py::arg("ignore_index"),
+             py::arg("grad").noconvert(), py::arg("x"), py::arg("targets").noconvert(), py::arg("largest").noconvert(),
+             py::arg("sum").noconvert(), py::arg("dx"), py::arg("options"));
+}
+
+void bind_optimizers(py::module_& module) {
+  module.def("rope", &run_rope, py::arg("backward"), py::arg("sizes"), py::arg("choices"), py::arg("x"),
+             py::arg("freqs").noconvert(), py::arg("cu_seqlens").noconvert(), py::arg("start_positions").noconvert(),
+             py::arg("out"), py::arg("options"));
+  module.def("scale_tensor", &run_scale_tensor, py::arg("x"), py::arg("scale"), py::arg("out"), py::arg("threads"));
+  module.def("l2norm", &run_l2norm, py::arg("x"), py::arg("threads"));
+  module.def(
+      "l2norm_of_sums", [](const Array<float>& sums) { return l2norm_of_sums(view(sums)); },
+      py::arg("sums").noconvert());
+  module.def(
+      "scale_of_amax",
+      [](float amax, float largest, bool power_of_two, float eps) {
+        const AmaxScale pair = scale_of_amax(amax, largest, power_of_two, eps);
+        return std::pair(pair.scale, pair.scale_inv);
+      },
+      py::arg("amax"), py::arg("largest"), py::arg("power_of_two"), py::arg("eps"));
+  module.def("sgd_update", &run_sgd, py::arg("numbers"), py::arg("flags"), py::arg("grad"), py::arg("param"),
+             py::arg("momentum"), py::arg("model"), py::arg("threads"));
+  module.def("adam_update", &run_adam, py::arg("numbers"), py::arg("choices"), py::arg("grad"), py::arg("param"),
+             py::arg("m"), py::arg("v"), py::arg("master"), py::arg("options"));
+  module.def("adam_update_fp8", &run_adam_fp8, py::arg("numbers"), py::arg("choices"), py::arg("grad"),
+             py::arg("format"), py::arg("scale"), py::arg("amax"), py::arg("codes").noconvert(), py::arg("m"),
+             py::arg("v"), py::arg("master").noconvert(), py::arg("options"));
+  module.def("adam_update_remainder", &run_adam_remainder, py::arg("numbers"), py::arg("choices"), py::arg("grad"),
+             py::arg("param"), py::arg("m"), py::arg("v"), py::arg("remainder").noconvert(), py::arg("options"));
+}
+
+}  // namespace
+
+void bind_operators(py::module_& module) {
+  module.def("functions", [] {
+    std::vector<std::string> names;
+    for (const auto& one : function_names) names.emplace_back(one.name);
+    return names;
+  });
+  module.def(
+      "elementary",
+      [](const std::string& name, const Array<float>& x, Array<float> out) {
+        const auto function = find_named(elementary_functions, "name", name).value;
+        const auto in = view(x);
+        const auto to = mutable_view(out);
+        const py::gil_scoped_release release;
+        for (std::size_t i = 0; i < in.size(); ++i) to[i] = function(in[i]);
+      },
+      py::arg("name"), py::arg("x").noconvert(), py::arg("out").noconvert());
+  bind_activations(module);
+  bind_norms(module);
+  bind_softmax(module);
+  bind_optimizers(module);
+  bind_permutations(module);
+}
+
+}  // namespace fp8lab::bindings

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/reference/operators/exactness.hpp"
+
+#include <array>
+
+namespace fp8lab {
+
+namespace {
+
+constexpr std::string_view ieee_steps = "each operation is rounded as IEEE 754 has it";
+constexpr std::string_view exponential = "expf is libdevice's, here rounded correctly";
+constexpr std::string_view tangent = "tanhf is libdevice's, here rounded correctly";
+constexpr std::string_view norm_sums = "rsqrtf is the device's, and the order of sums depends on the kernel's tile";
+constexpr std::string_view softmax_steps = "ex2, rcp and the order of sums are the device's";
+constexpr std::string_view softmax_sums = "the order of sums depends on the kernel's tile";
+constexpr std::string_view adam_steps = "rcp and sqrt are the device's approximations, here rounded correctly";
+constexpr std::string_view flushes =
+    "but for values within 2^-150 below 2^-126, of which it is unknown whether they are flushed";
+constexpr std::string_view normals = "1000 normal numbers, and 100000 for the codes";
+constexpr std::string_view one_row = "a row of 1000 normal numbers";
+constexpr std::string_view scores = "32 rows of 64 normal scores, of a deviation of 3";
+constexpr std::string_view turns = "sincosf is libdevice's, here rounded correctly";
+constexpr std::string_view vectors = "16 tokens of 64 normal numbers, of angles to 1000";
+constexpr std::string_view triton = "exp, log, division, the order of sums and what is fused are Triton's";
+constexpr std::string_view copies = "rows are copied";
+constexpr std::string_view training = "1000 normal gradients and parameters, of step 3";
+
+/// In the order in which the test measures them.
+constexpr std::array rows{
+    Exactness{"activation", "gelu", false, tangent, 46, 0, normals},
+    Exactness{"activation", "qgelu", false, exponential, 2.8, 0, normals},
+    Exactness{"activation", "relu", true, ieee_steps},
+    Exactness{"activation", "srelu", true, ieee_steps},
+    Exactness{"activation", "silu", false, exponential, 1.8, 0, normals},
+    Exactness{"activation", "glu", false, exponential, 1.9, 0, normals},
+    Exactness{"activation", "geglu", false, tangent, 51, 0, normals},
+    Exactness{"activation", "qgeglu", false, exponential, 3.1, 0, normals},
+    Exactness{"activation", "reglu", true, ieee_steps},
+    Exactness{"activation", "sreglu", true, ieee_steps},
+    Exactness{"activation", "swiglu", false, exponential, 2.1, 1e-05, normals},
+    Exactness{"activation", "clamped_swiglu", false, exponential, 3.3, 0, normals},
+    Exactness{"activation_backward", "gelu", false, tangent, 190, 0, normals},
+    Exactness{"activation_backward", "qgelu", false, exponential, 250, 1e-05, normals},
+    Exactness{"activation_backward", "relu", true, ieee_steps},
+    Exactness{"activation_backward", "srelu", true, ieee_steps},
+    Exactness{"activation_backward", "silu", false, exponential, 210, 0, normals},
+    Exactness{"activation_backward", "glu", false, exponential, 47, 0, normals},
+    Exactness{"activation_backward", "geglu", false, tangent, 190, 5e-06, normals},
+    Exactness{"activation_backward", "qgeglu", false, exponential, 190, 0, normals},
+    Exactness{"activation_backward", "reglu", true, ieee_steps},
+    Exactness{"activation_backward", "sreglu", true, ieee_steps},
+    Exactness{"activation_backward", "swiglu", false, exponential, 310, 0, normals},
+    Exactness{"activation_backward", "clamped_swiglu", false, exponential, 200, 0, normals},
+    Exactness{"layernorm", "", false, norm_sums, 2700, 0, one_row},
+    Exactness{"layernorm_backward", "", false, norm_sums, 310, 0, one_row},
+    Exactness{"rmsnorm", "", false, norm_sums, 2.2, 0, one_row},
+    Exactness{"rmsnorm_backward", "", false, norm_sums, 19, 0, one_row},
+    Exactness{"softmax", "", false, softmax_steps, 17, 0, scores},
+    Exactness{"softmax_backward", "", false, softmax_sums, 1900, 0, scores},
+    Exactness{"adam_update", "", false, adam_steps, 1.7, 0, training},
+    Exactness{"l2norm", "", false, softmax_sums, 0.66, 0, "100000 normal numbers"},
+    Exactness{"rope", "", false, turns, 58, 0, vectors},
+    Exactness{"rope_backward", "", false, turns, 110, 0, vectors},
+    Exactness{"cross_entropy", "", false, triton, 0.98, 0, scores},
+    Exactness{"cross_entropy_backward", "", false, triton, 15, 0, scores},
+    Exactness{"moe_permutation_map", "", true, copies},
+    Exactness{"moe_permute", "", true, copies},
+    Exactness{"moe_unpermute", "", true, ieee_steps},
+    Exactness{"moe_unpermute_backward", "", true, "the kernel's warp has this order of sums"},
+    Exactness{"pad_rows", "", true, copies},
+    Exactness{"unpad_rows", "", true, copies},
+    Exactness{"sgd_update", "", true, flushes},
+    Exactness{"scale_tensor", "", true, flushes},
+    Exactness{"scale_of_amax", "", true, ieee_steps},
+};
+
+}  // namespace
+
+std::span<const Exactness> exactness() { return rows; }
+
+}  // namespace fp8lab

@@ -1,0 +1,470 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators in Python: against float64 within the bound of their roundings, over types, shapes and refusals. Their bits
+are tested in tests/reference/operators."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from conftest import splitmix
+from fp8lab import operators
+
+U = 2.0**-24  # a float32 rounding's relative error
+
+
+def drawn(seed: int, *shape: int) -> np.ndarray:
+    """Standard normal float32, of seeded words."""
+    uniform = (splitmix(seed, 12 * int(np.prod(shape))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return (uniform.reshape(-1, 12).sum(axis=1) - 6).reshape(shape).astype(np.float32)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def gelu(x):
+    return x * (
+        0.5 + 0.5 * np.tanh(x * (np.float64(np.float32(0.79788456)) + np.float64(np.float32(0.03567741)) * x * x))
+    )
+
+
+#: The exact value, and a bound of what roundings make of it in units of U. gelu: the argument of tanh has 3 roundings,
+#: |a| (1 - tanh(a)^2) <= 0.448, so tanh is off by 1.35 + 1; half of that and the rounding of 0.5 + 0.5 tanh, at most 1,
+#: and of the product: 3.2 |x|. sigmoid has 3 relative roundings: those of exp, of the sum and of the quotient.
+FORMULAS = {
+    "gelu": (gelu, lambda x, y: 3.3 * np.abs(x)),
+    "silu": (lambda x: x * sigmoid(x), lambda x, y: 4.1 * np.abs(y)),
+    "qgelu": (
+        lambda x: x * sigmoid(np.float64(np.float32(1.702)) * x),
+        lambda x, y: (4.1 + 1.702 * np.abs(x)) * np.abs(y),  # alpha x has a rounding, which exp multiplies by it
+    ),
+    "relu": (lambda x: np.maximum(x, 0), lambda x, y: 0 * x),
+    "srelu": (lambda x: np.maximum(x, 0) ** 2, lambda x, y: y),
+}
+GATED = {"geglu": "gelu", "swiglu": "silu", "qgeglu": "qgelu", "reglu": "relu", "sreglu": "srelu"}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_an_activation_is_the_formula(name):
+    x = 3 * drawn(1, 5, 77)
+    exact, bound = FORMULAS[name]
+    y = exact(np.float64(x))
+    out = operators.activation(name, x)
+    assert out.dtype == np.float32 and out.shape == x.shape
+    assert np.all(np.abs(out - y) <= 1.001 * U * bound(np.float64(x), y))
+
+
+@pytest.mark.parametrize("name", GATED)
+def test_a_gated_activation_multiplies_the_halves(name):
+    x = drawn(2, 3, 4, 50)
+    out = operators.activation(name, x)
+    value = operators.activation(GATED[name], np.ascontiguousarray(x[..., :25]))
+    assert np.array_equal(out, value * x[..., 25:])
+    grad = drawn(3, 3, 4, 25)
+    dx = operators.activation_backward(name, grad, x)
+    assert np.array_equal(dx[..., 25:], grad * value)
+    slope = operators.activation_backward(GATED[name], grad, np.ascontiguousarray(x[..., :25]))
+    assert np.array_equal(dx[..., :25], slope * x[..., 25:])
+
+
+@pytest.mark.parametrize("name", [row.name for row in operators.activations()])
+def test_a_gradient_is_the_derivative(name):
+    # The central difference of the exact formula would need that formula again: the float32 values themselves are
+    # differentiated over 2 h = 2^-5, which leaves h^2 / 6 |f'''|, f''' < 4 for all of them here, and 2 ulps over 2 h.
+    row = next(one for one in operators.activations() if one.name == name)
+    columns = 64 if row.gated else 32
+    x = np.float32(drawn(4, 6, columns))
+    x[np.abs(x) < 0.1] = 0.5  # where relu and srelu have no third derivative
+    h = np.float32(2.0**-6)
+    gradient = operators.activation_backward(name, np.ones((6, 32), np.float32), x)
+    step = np.zeros_like(x)
+    step[:, :32] = h
+    difference = np.float64(operators.activation(name, x + step)) - operators.activation(name, x - step)
+    size = 1 + np.abs(x[:, 32:]) if row.gated else 1
+    assert np.all(np.abs(difference / (2 * h) - gradient[:, :32]) <= size * (float(h) ** 2 * 4 / 6 + 40 * U / float(h)))
+
+
+def test_types_and_the_unrounded_result():
+    x = drawn(5, 33, 18)
+    for dtype in (np.float16, ml_dtypes.bfloat16):
+        typed = x.astype(dtype)
+        rounded = operators.activation("gelu", typed)
+        unrounded = operators.activation("gelu", typed, out_dtype="float32")
+        assert rounded.dtype == dtype and unrounded.dtype == np.float32
+        assert np.array_equal(rounded, unrounded.astype(dtype))
+        other = operators.activation("gelu", typed, out_dtype="float16")
+        assert np.array_equal(other, unrounded.astype(np.float16))
+        assert np.array_equal(operators.activation("gelu", typed[::2, ::-1]), rounded[::2, ::-1])
+    torch = pytest.importorskip("torch")
+    tensor = torch.from_numpy(x).bfloat16()
+    assert np.array_equal(
+        operators.activation("silu", tensor), operators.activation("silu", x.astype(ml_dtypes.bfloat16))
+    )
+
+
+def test_out_and_arrays_that_overlap_it():
+    x = drawn(6, 4, 10)
+    expected = operators.activation("gelu", x)
+    own = x.copy()
+    assert operators.activation("gelu", own, out=own) is own and np.array_equal(own, expected)
+    both = np.concatenate([x.ravel(), np.zeros(20, np.float32)])
+    out = operators.activation("swiglu", both[:40].reshape(4, 10), out=both[20:40].reshape(4, 5))
+    assert np.array_equal(out, operators.activation("swiglu", x))
+    grad = drawn(7, 4, 5)
+    own = x.copy()
+    dx = operators.activation_backward("swiglu", grad, x)
+    assert np.array_equal(operators.activation_backward("swiglu", grad, own, out=own), dx)
+
+
+def test_the_gradient_of_a_bias_is_a_sum_of_blocks_of_rows():
+    x, grad = drawn(8, 70, 9), drawn(9, 70, 9)
+    dx, sums = operators.activation_backward("gelu", grad, x, bias_gradient=True, threads=2)
+    assert np.array_equal(dx, operators.activation_backward("gelu", grad, x))
+    blocks = np.zeros((32, 9), np.float32)
+    for i, row in enumerate(dx):
+        blocks[i // 3] += row  # n = ceil(70 / 32)
+    for half in (16, 8, 4, 2, 1):
+        blocks[:half] += blocks[half : 2 * half]
+    assert np.array_equal(sums, blocks[0])
+
+
+def test_rows_are_scaled_before_they_are_rounded():
+    x, scales = drawn(10, 6, 128).astype(ml_dtypes.bfloat16), drawn(11, 6)
+    out = operators.scaled_activation("swiglu", x, scales)
+    unrounded = operators.activation("swiglu", x, out_dtype="float32") * scales[:, None]
+    assert np.array_equal(out, unrounded.astype(ml_dtypes.bfloat16))
+    halves = np.stack([x[:, :64].reshape(6, 2, 32), x[:, 64:].reshape(6, 2, 32)], axis=2).reshape(6, 128)
+    assert np.array_equal(operators.scaled_activation("swiglu", halves, scales, interleave=32), out)
+    grad = drawn(12, 6, 64)
+    _, of_scales = operators.scaled_activation_backward("swiglu", grad, x, scales)
+    exact = (np.float64(grad) * operators.activation("swiglu", x, out_dtype="float32")).sum(axis=1)
+    magnitude = np.abs(np.float64(grad) * operators.activation("swiglu", x, out_dtype="float32")).sum(axis=1)
+    assert np.all(np.abs(of_scales - exact) <= 1.001 * U * (64 / 32 + 5) * magnitude)  # 7 additions behind each term
+
+
+def norm_case(rows, columns, seed):
+    x = 2 * drawn(seed, rows, columns) + np.float32(0.5)
+    return x, drawn(seed + 1, rows, columns), drawn(seed + 2, columns), drawn(seed + 3, columns)
+
+
+@pytest.mark.parametrize("centered", [False, True])
+@pytest.mark.parametrize("kind", ["layernorm", "rmsnorm"])
+def test_norms_and_their_gradients_are_those_of_float64(kind, centered):
+    torch = pytest.importorskip("torch")
+    rows, columns = 37, 300
+    x, grad, gamma, beta = norm_case(rows, columns, 20)
+    is_layernorm = kind == "layernorm"
+    tensors = [torch.from_numpy(np.float64(one)).requires_grad_() for one in (x, gamma, beta)]
+    weight = tensors[1] + 1 if centered else tensors[1]
+    eps = float(np.float32(1e-5))
+    if is_layernorm:
+        exact = torch.nn.functional.layer_norm(tensors[0], (columns,), weight, tensors[2], eps)
+    else:
+        exact = tensors[0] * torch.rsqrt((tensors[0] ** 2).mean(-1, keepdim=True) + eps) * weight
+    exact.backward(torch.from_numpy(np.float64(grad)))
+    wide = np.float64(x)
+    mean = wide.mean(axis=1, keepdims=True) if is_layernorm else np.zeros((rows, 1))
+    rsigma = 1 / np.sqrt(((wide - mean) ** 2).mean(axis=1, keepdims=True) + eps)
+    # 1. Forward. D additions stand behind each term of a sum; the mean is off by (D + 2) U mean|x|, rsigma by a relative
+    # (D + 6) / 2 + 1 roundings, what follows by 3, and the result by its own.
+    behind = columns / 32 + 6
+    of_mean = (behind + 2) * U * np.abs(wide).mean(axis=1, keepdims=True) if is_layernorm else 0 * mean
+    g = np.abs(np.float64(gamma) + centered)
+    of_y = rsigma * (np.abs(wide - mean) * (behind / 2 + 7) * U + of_mean)
+    y = exact.detach().numpy()
+    if is_layernorm:
+        out, own_mean, own_rsigma = operators.layernorm(x, gamma, beta, zero_centered_gamma=centered, threads=2)
+        assert np.all(np.abs(own_mean - mean[:, 0]) <= 1.02 * of_mean[:, 0])
+    else:
+        out, own_rsigma = operators.rmsnorm(x, gamma, zero_centered_gamma=centered, threads=2)
+    assert np.all(np.abs(own_rsigma / rsigma[:, 0] - 1) <= 1.02 * (behind / 2 + 4) * U)
+    assert np.all(np.abs(out - y) <= 1.02 * (g * of_y + 2 * U * np.abs(y)))
+    # 2. Backward, for statistics that are the float32 nearest to the exact ones. With d = gamma grad, the sums of d and of
+    # d y have D additions behind each term, and at most 8 roundings before and after; y is off by 3 U |y| and by U rsigma
+    # |mean|, which enters the sum of d y and its product with y.
+    single = np.float32(mean[:, 0]), np.float32(rsigma[:, 0])
+    normal = (wide - mean) * rsigma
+    d = np.abs(np.float64(grad) * g)
+    of_d, of_dy = d.mean(axis=1, keepdims=True), (d * np.abs(normal)).mean(axis=1, keepdims=True)
+    shift = rsigma * np.abs(mean) * U
+    bound = rsigma * ((behind + 9) * U * (d + of_d + of_dy * np.abs(normal)) + shift * (of_dy + of_d * np.abs(normal)))
+    if is_layernorm:
+        dx, dgamma, dbeta = operators.layernorm_backward(
+            grad, x, *single, gamma, zero_centered_gamma=centered, threads=2
+        )
+        rest = U * (rows / 32 + 6) * np.abs(grad).sum(axis=0)
+        assert np.all(np.abs(dbeta - np.float64(grad).sum(axis=0)) <= 1.02 * rest)
+        assert np.all(np.abs(dbeta - tensors[2].grad.numpy()) <= 1.02 * rest + 1e-12)
+    else:
+        dx, dgamma = operators.rmsnorm_backward(grad, x, single[1], gamma, zero_centered_gamma=centered, threads=2)
+    assert np.all(np.abs(dx - tensors[0].grad.numpy()) <= 1.02 * bound)
+    of_gamma = (np.abs(grad) * (np.abs(normal) * U * (rows / 32 + 6 + 4) + shift)).sum(axis=0)
+    assert np.all(np.abs(dgamma - tensors[1].grad.numpy()) <= 1.02 * of_gamma)
+
+
+def test_norms_take_and_give_every_type():
+    x, grad, gamma, beta = norm_case(5, 40, 30)
+    low = [one.astype(ml_dtypes.bfloat16) for one in (x, grad, gamma)]
+    unrounded = operators.layernorm(low[0], low[2], beta, out_dtype="float32")[0]
+    out, mean, rsigma = operators.layernorm(low[0].reshape(5, 1, 40), low[2], beta)
+    assert out.dtype == ml_dtypes.bfloat16 and out.shape == (5, 1, 40) and mean.shape == rsigma.shape == (5,)
+    assert np.array_equal(out.reshape(5, 40), unrounded.astype(ml_dtypes.bfloat16))
+    dx, dgamma, dbeta = operators.layernorm_backward(low[1], low[0], mean, rsigma, gamma)
+    assert (dx.dtype, dgamma.dtype, dbeta.dtype) == (ml_dtypes.bfloat16, np.float32, np.float32)
+    add = drawn(34, 5, 40)
+    with_add, _ = operators.rmsnorm_backward(grad, x, rsigma, gamma, add=add)
+    without, _ = operators.rmsnorm_backward(grad, x, rsigma, gamma)
+    # One rounding instead of two: they differ by at most one of each.
+    assert np.all(np.abs(with_add - (np.float64(without) + add)) <= U * (np.abs(without) + np.abs(with_add)))
+    assert operators.rmsnorm(np.empty((0, 3), np.float32), np.ones(3, np.float32))[0].shape == (0, 3)
+
+
+@pytest.mark.parametrize("causal", ["none", "upper_triangular", "aligned_causal"])
+def test_softmax_is_that_of_float64(causal):
+    queries, keys = (6, 9) if causal != "upper_triangular" else (9, 9)
+    x = drawn(40, 2, 3, queries, keys)
+    seen = np.ones((queries, keys), bool)
+    if causal != "none":
+        seen = np.tril(seen, keys - queries)
+    scaled = np.where(seen, np.float64(x) * 0.5, -np.inf)  # a product with 0.5 is exact
+    e = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
+    exact = e / e.sum(axis=-1, keepdims=True)
+    out = operators.softmax(x, scale=0.5, causal=causal, threads=2)
+    # The difference has a rounding, which exp multiplies by it; exp, its 5 additions at most, the reciprocal, the product.
+    bound = U * (np.abs(scaled - scaled.max(axis=-1, keepdims=True)).max(where=seen, initial=0) * 2 + 8) * exact
+    assert np.all(np.abs(out - exact) <= 1.001 * bound)
+    grad = drawn(41, 2, 3, queries, keys)
+    wide = np.float64(out)
+    sums = (wide * grad).sum(axis=-1, keepdims=True)
+    dx = operators.softmax_backward(grad, out, scale=0.5, causal=causal)
+    magnitude = np.abs(wide * grad).sum(axis=-1, keepdims=True) * wide + np.abs(wide * grad)
+    assert np.all(np.abs(dx - 0.5 * (wide * grad - sums * wide)) <= 1.001 * U * 0.5 * 9 * magnitude)
+
+
+def test_softmax_with_a_mask():
+    x = drawn(42, 2, 2, 3, 8)
+    mask = np.zeros((2, 1, 3, 8), np.uint8)
+    mask[0, 0, 1, 4:] = 1
+    mask[1, 0, 2] = 1
+    out = operators.softmax(x, mask=mask)
+    assert np.array_equal(out[0, :, 1, :4], operators.softmax(np.ascontiguousarray(x[0, :, 1:2, :4]))[:, 0])
+    assert np.all(out[0, :, 1, 4:] == 0) and np.all(out[1, :, 2] == 0)
+    assert np.array_equal(out[1, :, 0], operators.softmax(x)[1, :, 0])
+    assert np.array_equal(
+        operators.softmax(x, mask=mask[:1].astype(bool))[1, :, 1],
+        out[0, :, 1] * 0 + operators.softmax(x[1:], mask=mask[:1])[0, :, 1],
+    )
+
+
+def test_optimizers_update_in_place():
+    grad, param, m, v = (drawn(50 + i, 7, 11) for i in range(4))
+    v = np.abs(v)
+    own = param.copy(), m.copy(), v.copy()
+    operators.adam_update(grad, *own, lr=0.01, weight_decay=0.1, step=3)
+    wide = [np.float64(one) for one in (grad, param, m, v)]
+    new_m = 0.9 * wide[2] + 0.1 * wide[0]
+    new_v = 0.999 * wide[3] + 0.001 * wide[0] ** 2
+    update = new_m / (1 - 0.9**3) / (np.sqrt(new_v / (1 - 0.999**3)) + 1e-8) + 0.1 * wide[1]
+    # beta1 = 0.9 has a rounding, 1 - beta1 of it is 9 of them off; c2 = 1 - 0.999^3 is 1000 of them off, c1 11, its power
+    # 3; the rest are at most 12.
+    assert np.all(
+        np.abs(own[0] - (wide[1] - 0.01 * update))
+        <= U * (np.abs(param) + 0.01 * 1040 * (np.abs(wide[2]) + np.abs(grad)) * 40)
+    )
+    torch = pytest.importorskip("torch")
+    tensors = [torch.from_numpy(one.copy()) for one in (param, m, v)]
+    operators.adam_update(torch.from_numpy(grad), *tensors, lr=0.01, weight_decay=0.1, step=3)
+    assert all(np.array_equal(tensor.numpy(), one) for tensor, one in zip(tensors, own))
+    operators.sgd_update(grad, own[0], own[1], lr=0.5, momentum=0.5, first_run=True)
+    assert np.array_equal(own[1], grad)
+
+
+def test_adam_with_parameters_of_fp8_and_of_two_words():
+    grad, master, m, v = (drawn(60 + i, 50) for i in range(4))
+    v = np.abs(v)
+    options = {"lr": 0.01, "step": 2, "mode": "l2", "weight_decay": 0.5}
+    plain = master.copy(), m.copy(), v.copy()
+    operators.adam_update(grad, *plain, **options)
+    codes, own = np.zeros(50, np.uint8), (m.copy(), v.copy(), master.copy())
+    amax, scale_inv = operators.adam_update_fp8(grad, codes, *own, scale=8.0, **options)
+    import fp8lab
+
+    assert np.array_equal(own[2], plain[0]) and amax == np.abs(plain[0]).max() and scale_inv == 0.125
+    assert np.array_equal(codes, fp8lab.encode(plain[0] * np.float32(8), "e4m3"))
+    words = master.view(np.uint32)
+    remainder = (words & 0xFFFF).astype(np.uint16).view(np.int16)
+    high = ((words + np.uint32(0x8000)) >> np.uint32(16)).astype(np.uint16).view(ml_dtypes.bfloat16)
+    operators.adam_update_remainder(grad, high, m.copy(), v.copy(), remainder, **options)
+    bits = plain[0].view(np.uint32)
+    assert np.array_equal(remainder.view(np.uint16), (bits & 0xFFFF).astype(np.uint16))
+    assert np.array_equal(high.view(np.uint16), ((bits + np.uint32(0x8000)) >> np.uint32(16)).astype(np.uint16))
+
+
+def test_scales_and_norms_of_tensors():
+    x = drawn(70, 3, 5)
+    x[0, 0] = 1e-39
+    out, finite = operators.scale_tensor(x, 0.5)
+    assert finite and out[0, 0] == 0 and np.array_equal(out[1:], x[1:] * np.float32(0.5))
+    x[1, 1] = np.inf
+    assert not operators.scale_tensor(x, 0.5)[1]
+    total, each = operators.l2norm([np.float32([3, 4]), np.float16([[12]])])
+    assert (total, each) == (13.0, [5.0, 12.0])
+    assert operators.scale_of_amax(7.0, "e4m3") == (64.0, 1 / 64)
+    assert operators.scale_of_amax(2.0, "e5m2", power_of_two=True) == (16384.0, 2.0**-14)
+
+
+def test_elementary_functions():
+    x = np.float32([[0.5, 1], [2, np.inf]])
+    assert np.array_equal(operators.elementary("exp", x), np.exp(np.float64(x)).astype(np.float32))
+    assert operators.functions() == ["correctly_rounded"]
+
+
+@pytest.mark.parametrize(
+    "call, error, words",
+    [
+        (lambda x: operators.activation("gelus", x), ValueError, "gelu"),
+        (lambda x: operators.activation("swiglu", x[:, :3]), ValueError, "x must have an even number of columns"),
+        (lambda x: operators.activation("gelu", np.float64(x)), TypeError, "x must be float32, float16 or bfloat16"),
+        (lambda x: operators.activation("gelu", x[0, 0]), ValueError, "x must have at least one dimension"),
+        (lambda x: operators.activation("gelu", x, limit=3), ValueError, "limit goes with"),
+        (lambda x: operators.activation("clamped_swiglu", x, limit=-1), ValueError, "limit must be positive"),
+        (lambda x: operators.activation("gelu", x, out_dtype="float64"), ValueError, "out_dtype"),
+        (lambda x: operators.activation("gelu", x, functions="fast"), ValueError, "functions"),
+        (lambda x: operators.activation_backward("gelu", x[1:], x), ValueError, "grad must have shape"),
+        (lambda x: operators.scaled_activation("gelu", x, x[:, 0]), ValueError, "srelu, swiglu, clamped_swiglu"),
+        (lambda x: operators.scaled_activation("srelu", x, x[:1, 0]), ValueError, "scales must have one element"),
+        (lambda x: operators.scaled_activation("swiglu", x, x[:, 0], interleave=2), ValueError, "interleave must be"),
+        (lambda x: operators.layernorm(x, x[0], x[0, :3]), ValueError, "beta must have shape"),
+        (lambda x: operators.rmsnorm(x, x[0], eps=-1), ValueError, "eps must not be negative"),
+        (lambda x: operators.layernorm_backward(x, x, x[:1, 0], x[:, 0], x[0]), ValueError, "mean must have one"),
+        (lambda x: operators.softmax(x, causal="upper_triangular"), ValueError, "as many queries as keys"),
+        (lambda x: operators.softmax(x, mask=np.zeros((3, 4), np.uint8)), ValueError, "mask needs x of shape"),
+        (lambda x: operators.sgd_update(x, x, x, lr=1), ValueError, "param and momentum_buffer must lie apart"),
+        (lambda x: operators.adam_update(x, x[:, :2], x, x, lr=1, step=1), ValueError, "param must have shape"),
+        (lambda x: operators.adam_update(x, x.T.copy().T, x, x, lr=1, step=1), ValueError, "updated in place"),
+    ],
+)
+def test_what_is_refused(call, error, words):
+    with pytest.raises(error, match=words):
+        call(drawn(80, 3, 4))
+
+
+def turned(x, angles, interleaved):
+    """float64: x cos + x' sin."""
+    n = angles.shape[-1]
+    other = np.empty_like(x[..., :n])
+    if interleaved:
+        other[..., ::2], other[..., 1::2] = -x[..., 1:n:2], x[..., :n:2]
+    else:
+        other[..., : n // 2], other[..., n // 2 :] = -x[..., n // 2 : n], x[..., : n // 2]
+    return np.concatenate([x[..., :n] * np.cos(angles) + other * np.sin(angles), x[..., n:]], axis=-1)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_rope_turns_pairs(interleaved):
+    x, freqs = drawn(90, 5, 2, 3, 20), 50 * np.abs(drawn(91, 8, 16))
+    angles = np.float64(freqs)[:5, None, None]
+    exact = turned(np.float64(x), angles, interleaved)
+    out = operators.rope(x, freqs, interleaved=interleaved, threads=2)
+    # cos and sin have a rounding each, the products one, and the sum one.
+    assert np.all(np.abs(out - exact) <= 1.001 * U * 4 * 2 * np.abs(x).max())
+    assert np.array_equal(out[..., 16:], x[..., 16:])
+    swapped = np.ascontiguousarray(x.swapaxes(0, 1))
+    other = operators.rope(swapped, freqs.reshape(8, 1, 1, 16), tensor_format="bshd", interleaved=interleaved)
+    assert np.array_equal(other.swapaxes(0, 1), out)
+    # The gradient is the adjoint: <grad, R x> = <R^T grad, x>, both with at most 4 roundings of a term.
+    grad = drawn(92, 5, 2, 3, 20)
+    dx = operators.rope_backward(grad, freqs, interleaved=interleaved)
+    of_terms = 1.001 * U * 16 * np.abs(grad).sum() * np.abs(x).max()
+    assert abs((np.float64(grad) * exact).sum() - (np.float64(dx) * x).sum()) <= of_terms
+
+
+def test_rope_of_packed_sequences_and_of_chunks():
+    x, freqs = drawn(93, 8, 2, 16), drawn(94, 12, 16)
+    out = operators.rope(x, freqs, tensor_format="thd", cu_seqlens=[0, 3, 8], start_positions=[0, 4])
+    assert np.array_equal(out[:3], operators.rope(x[:3, None], freqs)[:, 0])
+    assert np.array_equal(out[3:], operators.rope(x[3:, None], freqs[4:])[:, 0])
+    whole = operators.rope(x[:, None], freqs)
+    for rank in (0, 1):  # of 4 chunks of 2 tokens, rank 0 has the outer ones
+        tokens = [0, 1, 6, 7] if rank == 0 else [2, 3, 4, 5]
+        part = operators.rope(x[tokens][:, None], freqs, cp_size=2, cp_rank=rank)
+        assert np.array_equal(part, whole[tokens])
+    for bad in ([0, 9], [1, 8], [0, 5, 3, 8]):
+        with pytest.raises(ValueError, match="cu_seqlens"):
+            operators.rope(x, freqs, tensor_format="thd", cu_seqlens=bad)
+    with pytest.raises(ValueError, match="freqs has 12 positions, and a token of x or grad has position 12"):
+        operators.rope(x, freqs, tensor_format="thd", cu_seqlens=[0, 8], start_positions=[5])
+
+
+def test_exactness_is_told_of_every_function_that_computes():
+    told = {row.function for row in operators.exactness()}
+    silent = {"activations", "elementary", "exactness", "functions"}
+    same = {"adam_update_fp8", "adam_update_remainder", "scaled_activation", "scaled_activation_backward"}
+    functions = {name for name in operators.__all__ if name[0].islower()}
+    assert functions - silent - same == told
+
+
+def test_cross_entropy_is_that_of_torch():
+    torch = pytest.importorskip("torch")
+    x = 3 * drawn(100, 20, 50)
+    targets = (splitmix(101, 20) % np.uint64(50)).astype(np.int64)
+    targets[3] = -100
+    tensor = torch.from_numpy(np.float64(x)).requires_grad_()
+    for smoothing in (0.0, 0.2):
+        exact = torch.nn.functional.cross_entropy(
+            tensor, torch.from_numpy(targets), reduction="none", label_smoothing=smoothing
+        )
+        loss, largest, total = operators.cross_entropy(x, targets, label_smoothing=smoothing, threads=2)
+        # The difference of the target, up to 25, and the logarithm, up to 4, have 3 roundings of up to 30; the sum has 9
+        # roundings and exponentials of differences that have one; with smoothing a mean of x and two more sums.
+        bound = 1.01 * U * (3 * 30 + 9 + 25 + (60 if smoothing else 0))
+        assert np.all(np.abs(loss - exact.detach().numpy()) <= bound)
+        (wanted,) = torch.autograd.grad(exact.sum(), tensor)
+        dx = operators.cross_entropy_backward(
+            np.ones(20, np.float32), x, targets, largest, total, label_smoothing=smoothing
+        )
+        assert np.all(np.abs(dx - wanted.numpy()) <= 1.01 * U * (25 + 15))
+        assert np.all(dx[3] == 0) and loss[3] == 0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn])
+def test_rows_go_to_experts_and_back(dtype):
+    x = drawn(110, 6, 24).astype(dtype)
+    experts = np.array([[0, 2], [1, 2], [2, 0], [0, 1], [1, 0], [2, 1]])
+    rows = operators.moe_permutation_map(experts)
+    order = np.argsort(experts.ravel(), kind="stable")
+    permuted = operators.moe_permute(x, rows, threads=2)
+    assert permuted.dtype == x.dtype and np.array_equal(permuted.view(np.uint8), x[order // 2].view(np.uint8))
+    if dtype == ml_dtypes.float8_e4m3fn:
+        return
+    weights = np.abs(drawn(111, 6, 2))
+    out = operators.moe_unpermute(permuted, rows, weights)
+    typed = weights.astype(dtype).astype(np.float64)
+    exact = typed.sum(axis=1, keepdims=True) * x.astype(np.float64)
+    unit = {np.float32: 2.0**-24, np.float16: 2.0**-11}.get(dtype, 2.0**-8)
+    magnitude = np.abs(typed).sum(axis=1, keepdims=True) * np.abs(x.astype(np.float64))
+    assert np.all(np.abs(out.astype(np.float64) - exact) <= unit * 2 * magnitude + 2.0**-25)  # float16 has subnormals
+    grad = drawn(112, 6, 24).astype(dtype)
+    dx, of_weights = operators.moe_unpermute_backward(grad, permuted, rows, weights)
+    assert np.array_equal(
+        dx[rows[0]], (grad.astype(np.float32) * weights[:, :1].astype(dtype).astype(np.float32)).astype(dtype)
+    )
+    products = grad.astype(np.float64) * x.astype(np.float64)
+    assert np.all(
+        np.abs(of_weights - products.sum(axis=1, keepdims=True)) <= unit * 9 * np.abs(products).sum(axis=1)[:, None]
+    )
+    dropped = operators.moe_permutation_map(experts, kept=3)
+    assert operators.moe_permute(x, dropped).shape == (3, 24) and (dropped >= 0).sum() == 3
+
+
+def test_groups_of_rows_are_padded():
+    for x in (
+        drawn(113, 7, 3),
+        drawn(113, 7, 3).astype(ml_dtypes.bfloat16),
+        np.arange(21, dtype=np.uint8).reshape(7, 3),
+    ):
+        padded = operators.pad_rows(x, [3, 0, 4], 4)
+        assert padded.dtype == x.dtype and padded.shape == (8, 3)
+        assert np.array_equal(padded[:3], x[:3]) and np.all(padded[3] == 0) and np.array_equal(padded[4:], x[3:])
+        assert np.array_equal(operators.unpad_rows(padded, [3, 0, 4], 4), x)
+    with pytest.raises(ValueError, match="x must have 7 rows"):
+        operators.pad_rows(np.zeros((6, 3), np.float32), [3, 4], 4)
