@@ -169,9 +169,9 @@ def _device_answers(replaced: Replacements, torch: Any, device: Device, pretend_
         "device_count": device_count,
         "current_device": lambda: 0,
         "set_device": _nothing,
-        "get_device_properties": lambda *_args: properties,
-        "get_device_capability": lambda *_args: device.capability,
-        "get_device_name": lambda *_args: device.title,
+        "get_device_properties": lambda *_args, **_options: properties,
+        "get_device_capability": lambda *_args, **_options: device.capability,
+        "get_device_name": lambda *_args, **_options: device.title,
         "get_arch_list": lambda: [f"sm_{device.arch}"],
         "is_bf16_supported": lambda *_args, **_options: True,
         "is_initialized": lambda: False,
@@ -193,8 +193,8 @@ def _streams(replaced: Replacements, torch: Any) -> None:
         "Event": _Event,
         "stream": _Range,
         "StreamContext": _Range,
-        "current_stream": lambda *_args: current,
-        "default_stream": lambda *_args: current,
+        "current_stream": lambda *_args, **_options: current,
+        "default_stream": lambda *_args, **_options: current,
         "set_stream": _nothing,
         "synchronize": _nothing,
         "is_current_stream_capturing": lambda: False,
@@ -207,13 +207,16 @@ def _streams(replaced: Replacements, torch: Any) -> None:
 
 
 def _memory(replaced: Replacements, torch: Any, device: Device) -> None:
+    """Figures of memory: the bytes of what was made on the GPU by name and still lives, and no others."""
+    from fp8lab.te._mode import bytes_on_gpu
+
     total = device.memory_gib << 30
     for name in ("empty_cache", "reset_peak_memory_stats", "reset_max_memory_allocated", "ipc_collect"):
         replaced.set(torch.cuda, name, _nothing)
     for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
-        replaced.set(torch.cuda, name, lambda *_args: 0)
-    replaced.set(torch.cuda, "mem_get_info", lambda *_args: (total, total))
-    replaced.set(torch.cuda, "memory_stats", lambda *_args: {})
+        replaced.set(torch.cuda, name, lambda *_args, **_options: bytes_on_gpu())
+    replaced.set(torch.cuda, "mem_get_info", lambda *_args, **_options: (total - bytes_on_gpu(), total))
+    replaced.set(torch.cuda, "memory_stats", lambda *_args, **_options: {})
 
 
 def _random(replaced: Replacements, torch: Any, generator: CudaGenerator) -> None:
@@ -223,9 +226,9 @@ def _random(replaced: Replacements, torch: Any, generator: CudaGenerator) -> Non
         "initial_seed": generator.initial_seed,
         "seed": generator.seed,
         "seed_all": generator.seed,
-        "get_rng_state": lambda *_args: generator.get_state(),
+        "get_rng_state": lambda *_args, **_options: generator.get_state(),
         "get_rng_state_all": lambda: [generator.get_state()],
-        "set_rng_state": lambda state, *_args: generator.set_state(state),
+        "set_rng_state": lambda new_state, *_args, **_options: generator.set_state(new_state),
         "set_rng_state_all": lambda states: [generator.set_state(state) for state in states][:0],
         "default_generators": (generator,),
         "_is_in_bad_fork": lambda: False,
@@ -288,10 +291,14 @@ def _autocast(replaced: Replacements, torch: Any) -> None:
     own_enabled, own_dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
 
     def init(self: Any, device_type: str, dtype: Any = None, *args: Any, **options: Any) -> None:
-        if device_type == "cuda":
-            dtype = torch.float16 if dtype is None else dtype
-            device_type = "cpu"
-        own_init(self, device_type, dtype, *args, **options)
+        if device_type != "cuda":
+            own_init(self, device_type, dtype, *args, **options)
+            return
+        dtype = torch.float16 if dtype is None else dtype
+        is_wide = dtype is torch.float32  # which autocast takes on a GPU, and not on a CPU
+        own_init(self, "cpu", torch.bfloat16 if is_wide else dtype, *args, **options)
+        if is_wide:
+            self.fast_dtype = dtype
 
     def device_of(device_type: Any) -> str:
         return "cpu" if device_type in (None, "cuda") else str(device_type)

@@ -9,6 +9,7 @@ PyTorch computes has no mark: it draws nothing, and counts as on the GPU for who
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -17,13 +18,26 @@ from torch.overrides import TorchFunctionMode
 
 from fp8lab.te._draws import CudaGenerator, draw_normal, draw_uniform, warn_of_cpu_draw
 
-__all__ = ["CudaToCpu", "is_on_cpu", "is_on_gpu", "under"]
+__all__ = ["CudaToCpu", "bytes_on_gpu", "is_on_cpu", "is_on_gpu", "under"]
 
 _GPU = torch.device("cuda", 0)
 _MARK = "_fp8lab_te_gpu"
 
 _NOT_THE_GPUS = ("dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d")
 _OTHER_DRAWS = ("bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "random_")
+_FACTORIES = (
+    "arange",
+    "empty",
+    "eye",
+    "from_numpy",
+    "full",
+    "linspace",
+    "ones",
+    "randint",
+    "randperm",
+    "tensor",
+    "zeros",
+)
 _OTHER_FACTORIES = ("randint", "randperm", "randint_like")
 
 
@@ -56,11 +70,11 @@ _CPU_IS_NAMED: list[bool] = []
 
 
 def _beside_cpu(result: Any, args: tuple[Any, ...]) -> Any:
-    """What PyTorch computed of these arguments: on the CPU where one of them is, and none on the GPU."""
-    if type(result) is torch.Tensor:
+    """What PyTorch computed of these arguments: on the CPU where all of them are that are tensors."""
+    if type(result) is torch.Tensor and _mark(result) is None:
         flat = [one for arg in args for one in (arg if isinstance(arg, (list, tuple)) else (arg,))]
-        marks = {_mark(one) for one in flat}
-        if False in marks and True not in marks and _mark(result) is None:
+        marks = [_mark(one) for one in flat if isinstance(one, torch.Tensor)]
+        if marks and all(mark is False for mark in marks):
             return _marked(result, False)
     return result
 
@@ -69,8 +83,19 @@ def _marked(tensor: Any, on_gpu: bool = True) -> Any:
     if not on_gpu and not _CPU_IS_NAMED:
         _CPU_IS_NAMED.append(True)
     if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided and not tensor.is_meta:
-        setattr(_storage(tensor), _MARK, on_gpu)
+        storage = _storage(tensor)
+        setattr(storage, _MARK, on_gpu)
+        if on_gpu:
+            _LIVING[id(storage)] = storage
     return tensor
+
+
+_LIVING: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+def bytes_on_gpu() -> int:
+    """Of the storages that were made on the GPU, or moved there, and still live."""
+    return sum(storage.nbytes() for storage in list(_LIVING.values()))
 
 
 def _is_quantized(tensor: Any) -> bool:
@@ -132,6 +157,7 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
         self._warners = {getattr(torch.nn.functional, name): name for name in _NOT_THE_GPUS}
         self._warners.update({getattr(torch.Tensor, name): name for name in _OTHER_DRAWS})
         self._warners.update({torch.bernoulli: "bernoulli", torch.multinomial: "multinomial"})
+        self._factories = {getattr(torch, name) for name in _FACTORIES}
         self._other_factories = {getattr(torch, name): name for name in _OTHER_FACTORIES}
 
     def __torch_function__(
@@ -146,6 +172,8 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
         if "device" in options or "pin_memory" in options:
             return self._made(func, args, options)
         result = func(*args, **options)
+        if self._pretends and func in self._factories:
+            return _marked(result, False)  # the default device is the CPU
         return _beside_cpu(result, args) if _CPU_IS_NAMED else result
 
     # --- where tensors are --------------------------------------------------------------------------------------------
@@ -271,7 +299,9 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
             given = options.get("generator")
             if not on_gpu:
                 result = func(*args, **options)
-                return _marked(result, False) if _is_cpu(named) else result
+                is_like = name.endswith("_like")
+                is_default = named is None and (is_on_cpu(args[0]) if is_like else self._pretends)
+                return _marked(result, False) if _is_cpu(named) or is_default else result
             empty = torch.empty_like if name.endswith("_like") else torch.empty
             rest = {key: value for key, value in _on_cpu(options).items() if key != "generator"}
             result = _marked(empty(*args, **{**rest, "requires_grad": False}))
