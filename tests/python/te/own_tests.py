@@ -29,7 +29,7 @@ VECTORS = HERE.parents[1] / "vectors" / "transformer_engine"
 
 @functools.cache
 def tests_of_checkout() -> tempfile.TemporaryDirectory:
-    """A folder with the files below tests/ at the commit."""
+    """A folder with its tests and documentation at the commit."""
     archive = repositories.git(repositories.TRANSFORMER_ENGINE, "archive", COMMIT, "tests/pytorch", "docs")
     folder = tempfile.TemporaryDirectory(prefix="fp8lab-te-tests-")
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
@@ -38,7 +38,7 @@ def tests_of_checkout() -> tempfile.TemporaryDirectory:
 
 
 def outcomes(file: str, device: str, options: list[str], names: list[str] | None = None) -> dict[str, list[str]]:
-    """What became of each case of a file of tests/pytorch: an outcome and its reason."""
+    """What became of each case of a file of its tests of PyTorch modules: an outcome and its reason."""
     folder = Path(tests_of_checkout().name, "tests", "pytorch")
     with tempfile.TemporaryDirectory() as scratch:
         found, selection = Path(scratch, "found.json"), Path(scratch, "selection.json")
