@@ -13,7 +13,7 @@ ROOMS = ("formats", "reference", "gpu", "experiments", "bindings", "notebooks", 
 PATH = re.compile(rf"(?<![\w/.<>${{}}*-])((?:{'|'.join(ROOMS)})/[\w./<>{{}}*-]*[\w*>}}]|[\w/-]+\.hpp)(?![\w*<{{])")
 PLACEHOLDER = re.compile(r"[*<>{}]|[A-Z]{3}_[A-Z]|\.\.|(^|/)range/")
 #: Names of other projects' files, and of files that the build makes.
-FOREIGN = {"tests/kat_vectors", "boost/version.hpp", "build_facts.hpp", "all_headers.hpp"}
+FOREIGN = {"tests/kat_vectors", "tests/pytorch", "boost/version.hpp", "build_facts.hpp", "all_headers.hpp"}
 CODE = {".hpp", ".cpp", ".cu", ".cuh"}
 TEXTS = CODE | {".py", ".md", ".sh", ".cmake", ".txt", ".toml", ".ipynb"}
 

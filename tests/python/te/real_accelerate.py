@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the installed accelerate makes of requests, one JSON line: run by test_effective.py under ``python -m fp8lab.te``."""
 
+import copy
 import json
 import os
 import sys
@@ -59,6 +60,45 @@ def converted(name) -> dict:
     }
 
 
+def accelerated():
+    """A small model and its optimizer under Accelerator, by a handler of Transformer Engine's."""
+    AcceleratorState._reset_state(True)
+    GradientState._reset_state()
+    handler = TERecipeKwargs(amax_compute_algo="max", amax_history_len=4)
+    accelerator = Accelerator(cpu=True, mixed_precision="fp8", kwargs_handlers=[handler])
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 32))
+    return (accelerator, *accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=0.01)))
+
+
+def train(accelerator, model, optimizer, steps) -> list:
+    """The losses, as float.hex() has them."""
+    losses = []
+    for step in steps:
+        x = torch.randn(16, 32, generator=torch.Generator().manual_seed(step))
+        loss = (model(x) - x.roll(1)).square().mean()
+        accelerator.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item().hex())
+    return losses
+
+
+def resumed() -> dict:
+    """The losses of steps 4 to 6 of one run, and of another that begins with the state of the first after step 3."""
+    first = accelerated()
+    before = train(*first, range(3))
+    model_state, optimizer_state = (copy.deepcopy(one.state_dict()) for one in first[1:])
+    after = train(*first, range(3, 6))
+    second = accelerated()
+    second[1].load_state_dict(model_state)
+    second[2].load_state_dict(optimizer_state)
+    return {"before": before, "after": after, "resumed": train(*second, range(3, 6)), "keys": list(model_state)}
+
+
+os.environ["NVTE_ALLOW_UNSAFE_PICKLE_EXTRA_STATE"] = "1"  # the state is this process's own
+trained = resumed()
 transformer_engine.contextual_fp8_autocast = watch
 requests, names = json.load(sys.stdin)
-print(json.dumps({"requests": [outcome(one) for one in requests], "models": {name: converted(name) for name in names}}))
+told = {"requests": [outcome(one) for one in requests], "models": {name: converted(name) for name in names}}
+print(json.dumps(told | {"trained": trained}))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The time of a training step of te.TransformerLayer on an emulated device, beside PyTorch's own layer in float32 on the same threads.
 
-    python -m fp8lab.te --device b200 tests/bench/transformer_engine.py [HIDDEN FFN HEADS [SEQUENCE BATCH]]
+    python -m fp8lab.te --device b200 tests/bench/te_layer.py [HIDDEN FFN HEADS [SEQUENCE BATCH]]
 
 A step is forward, backward and AdamW. Before it is timed, a second run of its first steps must give the same bits. The bound is
 PyTorch's layer in float32, which computes the same products with the machine's own arithmetic.
@@ -53,14 +53,16 @@ class Step:
 
 def milliseconds(make) -> float:
     """The median of a step, after two that are compared with those of another run."""
-    first, second = make(), make()
+    outputs = []
     for _ in range(2):
-        if not torch.equal(first(), second()):
-            raise SystemExit("two runs of the same steps differ: nothing is timed")
+        step = make()
+        outputs.append([step(), step()])
+    if not all(torch.equal(*pair) for pair in zip(*outputs)):
+        raise SystemExit("two runs of the same steps differ: nothing is timed")
     times = []
     for _ in range(STEPS):
         start = time.perf_counter()
-        first()
+        step()
         times.append(time.perf_counter() - start)
     return 1000 * statistics.median(times)
 
