@@ -215,7 +215,8 @@ def _memory(replaced: Replacements, torch: Any, device: Device) -> None:
         replaced.set(torch.cuda, name, _nothing)
     for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
         replaced.set(torch.cuda, name, lambda *_args, **_options: bytes_on_gpu())
-    replaced.set(torch.cuda, "mem_get_info", lambda *_args, **_options: (total - bytes_on_gpu(), total))
+    for owner in (torch.cuda, torch.cuda.memory):
+        replaced.set(owner, "mem_get_info", lambda *_args, **_options: (total - bytes_on_gpu(), total))
     replaced.set(torch.cuda, "memory_stats", lambda *_args, **_options: {})
 
 

@@ -21,6 +21,7 @@ EXPORTED = (
     "multi_tensor_scale",
     "multi_tensor_scale_tensor",
     "multi_tensor_sgd",
+    "multi_tensor_unscale_l2norm",
 )
 __all__ = [*EXPORTED]
 
@@ -62,6 +63,17 @@ def multi_tensor_l2norm(
     total, each = operators().l2norm(_plain(tensor_lists)[0], threads=threads())
     of_each = torch.tensor(each, dtype=torch.float32) if per_tensor_python else torch.empty(0, dtype=torch.float32)
     return torch.tensor([total], dtype=torch.float32), of_each
+
+
+def multi_tensor_unscale_l2norm(
+    chunk_size: int, noop_flag: Any, tensor_lists: Any, inv_scale: Any, per_tensor_python: bool | None = None
+) -> tuple[Any, Any]:
+    """The norms of the tensors times a number, each product in float32."""
+    unscaled = [
+        operators().scale_tensor(one, float(inv_scale), out_dtype="float32", threads=threads())[0]
+        for one in _plain(tensor_lists)[0]
+    ]
+    return multi_tensor_l2norm(chunk_size, noop_flag, [list(map(_tensor, unscaled))], per_tensor_python)
 
 
 def multi_tensor_sgd(

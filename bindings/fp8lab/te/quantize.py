@@ -303,6 +303,9 @@ def _write_nvfp4(quantizer: Any, x: Any, result: Any, given: dict[str, Any]) -> 
 def _check_nvfp4(quantizer: Any, x: Any) -> None:
     if os.environ.get("NVTE_USE_FAST_MATH", "0") not in ("", "0"):
         _refuse("NVFP4 with NVTE_USE_FAST_MATH=1", "its approximate reciprocal is not modelled; unset the variable")
+    variable = "NVTE_NVFP4_4OVER6_ERR_USE_FAST_MATH"
+    if quantizer.nvfp4_use_4over6 and os.environ.get(variable, "0") not in ("", "0"):
+        _refuse(f"NVFP4 4over6 with {variable}=1", "its approximate errors are not modelled; unset the variable")
     if not quantizer.with_rht:
         return
     if x.dtype != torch.bfloat16:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs Transformer Engine's own tests, from the checkout, on an emulated device, and tells what became of each case.
 
-    python tests/python/te/own_tests.py FILE DEVICE [--write] [pytest options]
+    FP8LAB_SECONDS=300 python tests/python/te/own_tests.py FILE DEVICE [--write] [pytest options]
 
-prints the counts, and with ``--write`` keeps the outcomes in tests/vectors/transformer_engine, with which test_own_tests.py compares.
+prints the counts (outcomes.py says what is left out after that time), and with ``--write`` keeps the outcomes in tests/vectors/transformer_engine, with which test_own_tests.py compares;
+``--table`` prints the table of the page on Transformer Engine.
 """
 
 import collections
@@ -77,7 +78,37 @@ def counts(cases: dict[str, list[str]]) -> str:
     return "\n".join(lines)
 
 
+def kept() -> list[tuple[str, str]]:
+    """The files and devices whose outcomes are kept."""
+    names = sorted(path.name.removesuffix(".json.gz").rsplit(".", 1) for path in VECTORS.glob("*.json.gz"))
+    return [(file.replace(".", "/") + ".py", device) for file, device in names]
+
+
+def needs_cuda_graph(reason: str) -> bool:
+    return "CUDAGraph" in reason or "CUDA graph" in reason
+
+
+def table() -> list[str]:
+    """The rows of the page's table: what ran of each file, and what became of it."""
+    rows = []
+    for file, device in kept():
+        cases = recorded(file, device)
+        count = collections.Counter(kind for kind, _ in cases.values())
+        reasons = collections.Counter(
+            reason.split(":")[0].strip("`") for kind, reason in cases.values() if kind in ("refused", "failed")
+        )
+        told = "; ".join(f"{number} {reason}" for reason, number in reasons.most_common())
+        rows.append(
+            f"| `{file}` | {device} | {len(cases)} | {count['passed']} | {count['not applicable']} | "
+            f"{count['refused']} | {count['failed']} | {told} |"
+        )
+    return rows
+
+
 def main() -> None:
+    if sys.argv[1:] == ["--table"]:
+        print("\n".join(table()))
+        return
     file, device, *options = sys.argv[1:]
     writes = "--write" in options
     cases = outcomes(file, device, [one for one in options if one != "--write"])
