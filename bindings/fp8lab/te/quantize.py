@@ -140,7 +140,7 @@ def _write_delayed(quantizer: Any, x: Any, result: Any, given: dict[str, Any]) -
     made = fp8lab.quantize(x, history, threads=threads())
     slot = quantizer.amax.detach().reshape(-1)
     if slot.numel():
-        slot[0] = max(float(slot[0]), made.amax)
+        slot.numpy()[0] = max(float(slot[0]), made.amax)
     _store_float8(result, made)
 
 

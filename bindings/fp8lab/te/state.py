@@ -7,7 +7,6 @@ import functools
 from typing import Any
 
 import numpy as np
-import torch
 
 import fp8lab
 from fp8lab.te.quantize import threads
@@ -39,6 +38,7 @@ def fused_amax_and_scale_update_after_reduction(
 
 
 def _update(window: Any, scales: Any, reduced: Any, algo: str, fp8_format: str, margin: int) -> None:
+    """Writes as a kernel does: also to tensors that were made in PyTorch's inference mode."""
     recipe = _recipe(margin, fp8_format, window.shape[0], algo)
     for column in range(scales.numel()):
         state = fp8lab.AmaxHistory(recipe, backward=fp8_format == "hybrid")
@@ -47,8 +47,8 @@ def _update(window: Any, scales: Any, reduced: Any, algo: str, fp8_format: str, 
             amaxes[0] = reduced[column]
         state.amaxes, state.scale = amaxes, float(scales[column])
         state.update_scale()
-        window[:, column] = torch.from_numpy(state.amaxes)
-        scales[column] = state.scale
+        window.numpy()[:, column] = state.amaxes
+        scales.numpy()[column] = state.scale
 
 
 @functools.cache
@@ -58,7 +58,7 @@ def _recipe(margin: int, fp8_format: str, length: int, algo: str) -> Any:
 
 def compute_amax(input: Any, amax: Any) -> None:
     """The largest magnitude of a tensor, NaN left out."""
-    amax.detach().view(-1)[0] = amax_of(input)
+    amax.detach().view(-1).numpy()[0] = amax_of(input)
 
 
 def amax_of(tensor: Any) -> float:
