@@ -66,7 +66,7 @@ def generic_gemm(
         _refuse("generic_gemm with comm_overlap", "user buffers need NVIDIA GPUs; build the module without ub_overlap")
     beta = (1.0 if accumulate else 0.0) if beta is None else float(beta)
     if not accumulate and beta != 0.0:
-        raise ValueError("Trying to use non-zero beta while not accumulating into D tensor.")
+        raise ValueError(f"beta is {beta}, and accumulate is False: it must be 0, or accumulate True")
     shape = _output_shape(A, transA, B, transB)
     dtype = _output_type(A, D, output_dtype)
     _check_output(D, shape, dtype, quantizer)
@@ -128,9 +128,9 @@ def _check_output(out: Any, shape: tuple[int, ...], dtype: torch.dtype, quantize
         return
     present = logical_shape(out)
     if present != shape and not (len(shape) != len(present) and math.prod(shape) == math.prod(present)):
-        raise ValueError(f"GEMM output has invalid dims (expected {shape}, got {present})")
+        raise ValueError(f"D must have the shape {shape} of the product, not {present}")
     if quantizer is None and out.dtype != dtype:
-        raise ValueError(f"GEMM output has invalid dtype (expected {dtype}, found {out.dtype})")
+        raise ValueError(f"D must be {dtype}, as the product is, not {out.dtype}")
 
 
 def _high_precision(tensor: Any) -> Any:
@@ -322,7 +322,7 @@ def te_general_grouped_gemm(
 ) -> Any:
     """A GEMM for each pair; with ``single_output`` their results are the rows of one tensor, one after the other."""
     if single_output and D is None:
-        raise ValueError("not implemented, D should be allocated for single output case.")
+        raise ValueError("te_general_grouped_gemm with single_output writes to D, which must be given")
     first = 0
     for i, (right, left) in enumerate(zip(A, B)):
         shape = _output_shape(right, transa, left, transb)

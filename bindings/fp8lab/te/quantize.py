@@ -177,18 +177,19 @@ def _current_recipe(name: str, epsilon: float, is_power: bool) -> Any:
 def _largest_of_group(quantizer: Any, amaxes: list[float]) -> list[float]:
     group = quantizer._canonicalized_amax_reduction_group()
     if group is None:
-        raise RuntimeError(f"{type(quantizer).__name__} could not canonicalize amax reduction group")
+        raise RuntimeError(f"{type(quantizer).__name__} reduces its amax over a group, and names none")
     shared = torch.tensor(amaxes, dtype=torch.float32)
     torch.distributed.all_reduce(shared, op=torch.distributed.ReduceOp.MAX, group=group)
     return [float(one) for one in shared]
 
 
 def _check_float8(result: Any) -> None:
-    """The cast kernel writes the transpose beside the codes, never alone."""
+    """The cast kernel writes the transpose beside the codes, never alone. Programs look for the first words of the
+    message, which are Transformer Engine's."""
     if result._data is None and result._transpose is not None:
         raise NotImplementedError(
-            "Columnwise-only per-tensor FP8 quantization is not implemented; the cast-transpose kernel requires "
-            "rowwise output storage."
+            "Columnwise-only per-tensor FP8 quantization is not implemented: the kernel that casts and transposes "
+            "writes both; set rowwise_usage"
         )
 
 
@@ -309,13 +310,13 @@ def _check_nvfp4(quantizer: Any, x: Any) -> None:
     if not quantizer.with_rht:
         return
     if x.dtype != torch.bfloat16:
-        raise TypeError(f"RHT is only supported for bfloat16 input, got {x.dtype}")
+        raise TypeError(f"an NVFP4Quantizer with_rht takes bfloat16, not {x.dtype}")
     if not quantizer.with_post_rht_amax:
-        raise ValueError("Pre-RHT amax is not supported yet. Use with_post_rht_amax=true instead.")
+        raise ValueError("an NVFP4Quantizer with_rht needs with_post_rht_amax=True: its kernel has no other amax")
     if quantizer.rht_matrix_random_sign_mask_t == 0:
         _refuse("an NVFP4Quantizer with with_random_sign_mask=False", "fp8lab has the matrix with the random signs")
     if quantizer.nvfp4_use_4over6 or quantizer.row_scaled_nvfp4:
-        raise ValueError("NVFP4 4over6 and row-scaled quantization do not support RHT.")
+        raise ValueError("an NVFP4Quantizer with_rht has neither 4over6 nor scales of rows")
 
 
 def _refuse(what: str, why: str) -> None:
@@ -335,7 +336,7 @@ def nvfp4_recipe(
     """fp8lab's recipe of an NVFP4Quantizer."""
     if four_over_six:
         if is_stochastic:
-            raise ValueError("NVFP4 4over6 quantization does not support stochastic rounding.")
+            raise ValueError("an NVFP4Quantizer with 4over6 rounds to nearest: stochastic_rounding must be False")
         names = {one.name: one.recipe for one in fp8lab.recipes()}
         base = names["te_nvfp4_4over6_2d" if is_square else "te_nvfp4_4over6"]
         choice = names["te_nvfp4_4over6_mse" if error == "MSE" else "te_nvfp4_4over6"].block_choice

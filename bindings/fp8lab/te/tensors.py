@@ -142,9 +142,7 @@ def _float8_buffers(quantizer: Any, shape: tuple[int, ...]) -> dict[str, Any]:
 def _mxfp8_buffers(quantizer: Any, shape: tuple[int, ...]) -> dict[str, Any]:
     rows, columns = _sides(shape)
     if rows % 32 or columns % 32:
-        raise ValueError(
-            f"MXFP8 requires tensor dims that are divisible by 32: rows {rows} and columns {columns} of shape {shape}"
-        )
+        raise ValueError(f"MXFP8 takes multiples of 32 rows and columns, not {rows} and {columns} of shape {shape}")
     made: dict[str, Any] = _no_buffers()
     if quantizer.rowwise_usage:
         made["rowwise_data"] = _bytes(shape)
@@ -173,12 +171,10 @@ def _block_buffers(quantizer: Any, shape: tuple[int, ...]) -> dict[str, Any]:
 def _nvfp4_buffers(quantizer: Any, shape: tuple[int, ...]) -> dict[str, Any]:
     rows, columns = _sides(shape)
     if rows % 16 or columns % 16:
-        raise ValueError(
-            f"NVFP4 requires tensor dims that are divisible by 16: rows {rows} and columns {columns} of shape {shape}"
-        )
+        raise ValueError(f"NVFP4 takes multiples of 16 rows and columns, not {rows} and {columns} of shape {shape}")
     each_row = quantizer.row_scaled_nvfp4
     if each_row and not quantizer.rowwise_usage:
-        raise ValueError("Row-scaled NVFP4 quantization requires rowwise usage.")
+        raise ValueError("NVFP4 with scales of rows has rowwise data: rowwise_usage must be True")
     made: dict[str, Any] = {**_no_buffers(), "amax_rowwise": None, "amax_columnwise": None}
     if quantizer.rowwise_usage:
         made["rowwise_data"] = _bytes((*shape[:-1], columns // 2))
