@@ -74,3 +74,10 @@ def test_notebooks_run(path):
     NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
     pictures = [o for cell in notebook.cells for o in cell.get("outputs", []) if "image/png" in o.get("data", {})]
     assert pictures, "a notebook without a picture"
+
+
+def test_every_command_that_needs_python_is_there():
+    from fp8lab import _core
+    from fp8lab._command_line import COMMANDS
+
+    assert [name for name, _ in _core.python_commands()] == list(COMMANDS)

@@ -56,3 +56,8 @@ def _table() -> tuple[Function, ...]:
 def functions() -> list[Function]:
     """The names of transformer_engine 2.20.2's extension, provided and refused; ``str()`` of each explains it."""
     return list(_table())
+
+
+def refuse(what: str, why: str) -> None:
+    """Raises NotImplementedError for an argument, or a combination of some, of a function that is provided."""
+    raise NotImplementedError(f"{what} is not provided by fp8lab.te for transformer_engine 2.20.2: {why}")

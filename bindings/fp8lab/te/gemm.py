@@ -15,8 +15,9 @@ import torch
 
 import fp8lab
 from fp8lab.te._activation import active_device
+from fp8lab.te._functions import refuse
 from fp8lab.te.quantize import as_quantized, bias_gradient, block_scales, quantize_as, threads
-from fp8lab.te.tensors import classes, element_type, format_name, kind_of_tensor, logical_shape
+from fp8lab.te.tensors import as_tensor, classes, element_type, format_name, kind_of_tensor, logical_shape
 
 EXPORTED = ("generic_gemm", "te_general_grouped_gemm")
 __all__ = [*EXPORTED, "scaled_mm"]
@@ -63,7 +64,7 @@ def generic_gemm(
 ) -> list[Any]:
     """D, the gradient of the bias, the input of a fused GELU, and the extra output."""
     if comm_overlap is not None:
-        _refuse("generic_gemm with comm_overlap", "user buffers need NVIDIA GPUs; build the module without ub_overlap")
+        refuse("generic_gemm with comm_overlap", "user buffers need NVIDIA GPUs; build the module without ub_overlap")
     beta = (1.0 if accumulate else 0.0) if beta is None else float(beta)
     if not accumulate and beta != 0.0:
         raise ValueError(f"beta is {beta}, and accumulate is False: it must be 0, or accumulate True")
@@ -99,10 +100,6 @@ def generic_gemm(
         aux = element_type(bias_type) if low_precision else dtype
         product, gelu_input = _with_gelu(product, gelu_in, grad, aux, torch.float32 if fuses_cast else dtype)
     return [_stored(product, D, dtype, quantizer), gradient, gelu_input, extra_output]
-
-
-def _refuse(what: str, why: str) -> None:
-    raise NotImplementedError(f"{what} is not provided by fp8lab.te for transformer_engine 2.20.2: {why}")
 
 
 def _output_shape(a: Any, is_a_transposed: bool, b: Any, is_b_transposed: bool) -> tuple[int, ...]:
@@ -205,13 +202,7 @@ def _multiply(
             left.array, right.array, recipe, format_a=left.format, format_b=right.format, scale_a=left.scale,
             scale_b=right.scale, layout=layout, bias=bias, c=c, threads=threads(),
         )  # fmt: skip
-    return _as_torch(made)
-
-
-def _as_torch(array: Any) -> Any:
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
-    return torch.from_numpy(array)
+    return as_tensor(made)
 
 
 def _kind_of_product(left: Operand, right: Operand) -> str:
@@ -390,7 +381,7 @@ def scaled_mm(
         scale_b=_scale_of(scale_b, right.shape[0]),
         bias=None if bias is None else bias.detach().to(torch.float32).numpy(), threads=threads(),
     )  # fmt: skip
-    return _as_torch(made)
+    return as_tensor(made)
 
 
 def _scale_of(scale: Any, rows: int) -> Any:

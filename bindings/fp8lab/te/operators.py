@@ -10,7 +10,7 @@ import torch
 
 from fp8lab.te.quantize import quantize_as, threads
 from fp8lab.te.state import amax_of
-from fp8lab.te.tensors import kind_of_quantizer
+from fp8lab.te.tensors import as_tensor, kind_of_quantizer
 
 __all__ = ["as_tensor", "operators", "quantized_result", "rounded", "type_name"]
 
@@ -32,13 +32,6 @@ def type_name(dtype: torch.dtype) -> str:
     if dtype not in _NAMES:
         raise TypeError(f"the type must be float32, float16 or bfloat16, not {dtype}")
     return _NAMES[dtype]
-
-
-def as_tensor(array: Any) -> Any:
-    """An array of fp8lab as a tensor of PyTorch, without a copy."""
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
-    return torch.from_numpy(array)
 
 
 def rounded(values: Any, dtype: torch.dtype) -> Any:

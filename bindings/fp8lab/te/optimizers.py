@@ -9,7 +9,7 @@ import torch
 
 from fp8lab.te.operators import operators, options, type_name
 from fp8lab.te.quantize import threads
-from fp8lab.te.tensors import format_name
+from fp8lab.te.tensors import as_tensor, format_name
 
 EXPORTED = (
     "multi_tensor_adam",
@@ -40,15 +40,9 @@ def multi_tensor_scale(chunk_size: int, is_infinite: Any, tensor_lists: Any, sca
         made, is_finite = operators().scale_tensor(
             source, float(scale), out_dtype=type_name(target.dtype), threads=threads()
         )
-        target.copy_(_tensor(made).view(target.shape))
+        target.copy_(as_tensor(made).view(target.shape))
         if not is_finite:
             is_infinite.detach().fill_(1)
-
-
-def _tensor(array: Any) -> Any:
-    from fp8lab.te.operators import as_tensor
-
-    return as_tensor(array)
 
 
 def multi_tensor_scale_tensor(chunk_size: int, is_infinite: Any, tensor_lists: Any, scale: Any) -> None:
@@ -73,7 +67,7 @@ def multi_tensor_unscale_l2norm(
         operators().scale_tensor(one, float(inv_scale), out_dtype="float32", threads=threads())[0]
         for one in _plain(tensor_lists)[0]
     ]
-    return multi_tensor_l2norm(chunk_size, noop_flag, [list(map(_tensor, unscaled))], per_tensor_python)
+    return multi_tensor_l2norm(chunk_size, noop_flag, [list(map(as_tensor, unscaled))], per_tensor_python)
 
 
 def multi_tensor_sgd(

@@ -17,6 +17,7 @@ import torch
 
 import fp8lab
 from fp8lab.te._activation import active_device, active_generator
+from fp8lab.te._functions import refuse
 from fp8lab.te.tensors import (
     element_type,
     format_name,
@@ -303,10 +304,10 @@ def _write_nvfp4(quantizer: Any, x: Any, result: Any, given: dict[str, Any]) -> 
 
 def _check_nvfp4(quantizer: Any, x: Any) -> None:
     if os.environ.get("NVTE_USE_FAST_MATH", "0") not in ("", "0"):
-        _refuse("NVFP4 with NVTE_USE_FAST_MATH=1", "its approximate reciprocal is not modelled; unset the variable")
+        refuse("NVFP4 with NVTE_USE_FAST_MATH=1", "its approximate reciprocal is not modelled; unset the variable")
     variable = "NVTE_NVFP4_4OVER6_ERR_USE_FAST_MATH"
     if quantizer.nvfp4_use_4over6 and os.environ.get(variable, "0") not in ("", "0"):
-        _refuse(f"NVFP4 4over6 with {variable}=1", "its approximate errors are not modelled; unset the variable")
+        refuse(f"NVFP4 4over6 with {variable}=1", "its approximate errors are not modelled; unset the variable")
     if not quantizer.with_rht:
         return
     if x.dtype != torch.bfloat16:
@@ -314,13 +315,9 @@ def _check_nvfp4(quantizer: Any, x: Any) -> None:
     if not quantizer.with_post_rht_amax:
         raise ValueError("an NVFP4Quantizer with_rht needs with_post_rht_amax=True: its kernel has no other amax")
     if quantizer.rht_matrix_random_sign_mask_t == 0:
-        _refuse("an NVFP4Quantizer with with_random_sign_mask=False", "fp8lab has the matrix with the random signs")
+        refuse("an NVFP4Quantizer with with_random_sign_mask=False", "fp8lab has the matrix with the random signs")
     if quantizer.nvfp4_use_4over6 or quantizer.row_scaled_nvfp4:
         raise ValueError("an NVFP4Quantizer with_rht has neither 4over6 nor scales of rows")
-
-
-def _refuse(what: str, why: str) -> None:
-    raise NotImplementedError(f"{what} is not provided by fp8lab.te for transformer_engine 2.20.2: {why}")
 
 
 @functools.cache

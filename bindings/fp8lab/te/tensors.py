@@ -17,6 +17,7 @@ import torch
 from fp8lab.te._activation import active_device
 
 __all__ = [
+    "as_tensor",
     "classes",
     "element_type",
     "format_name",
@@ -102,6 +103,13 @@ def matrix(tensor: Any) -> Any:
     """A tensor as a matrix: all dimensions but the last are rows."""
     plain = tensor.detach()
     return plain.contiguous().reshape(-1, plain.shape[-1]) if plain.ndim else plain.reshape(1, 1)
+
+
+def as_tensor(array: Any) -> Any:
+    """An array of fp8lab as a tensor of PyTorch, without a copy."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
+    return torch.from_numpy(array)
 
 
 def _rounded_up(size: int, multiple: int) -> int:
