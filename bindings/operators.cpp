@@ -25,8 +25,8 @@ namespace {
 using TypedArray = std::pair<py::array, std::string>;
 /// The name of a Functions and a number of threads.
 using OptionFields = std::pair<std::string, int>;
-/// limit, alpha and offset.
-using ActivationFields = std::tuple<float, float, float>;
+/// limit, alpha, offset, beta1 and beta2.
+using ActivationFields = std::tuple<float, float, float, float, float>;
 /// eps and zero_centered_gamma.
 using NormFields = std::pair<float, bool>;
 
@@ -46,7 +46,9 @@ OperatorOptions options_of(const OptionFields& fields) {
   return {find_value<Functions>("functions", fields.first), fields.second};
 }
 ActivationParameters parameters_of(const ActivationFields& fields) {
-  return {std::get<0>(fields), std::get<1>(fields), std::get<2>(fields)};
+  ActivationParameters parameters;
+  std::tie(parameters.limit, parameters.alpha, parameters.offset, parameters.beta1, parameters.beta2) = fields;
+  return parameters;
 }
 NormParameters parameters_of(const NormFields& fields) { return {fields.first, fields.second}; }
 

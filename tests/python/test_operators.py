@@ -83,6 +83,31 @@ def test_a_gradient_is_the_derivative(name):
     assert np.all(np.abs(difference / (2 * h) - gradient[:, :32]) <= size * (float(h) ** 2 * 4 / 6 + 40 * U / float(h)))
 
 
+def test_situglu_is_the_formula_and_so_are_its_gradients():
+    torch = pytest.importorskip("torch")
+    x, grad = 4 * drawn(13, 7, 40), drawn(14, 7, 20)
+    a, b = (torch.from_numpy(np.float64(half)).requires_grad_() for half in (x[:, :20], x[:, 20:]))
+    y = 3 * torch.tanh(a / 3) * torch.sigmoid(a) * 9 * torch.tanh(b / 9)
+    y.backward(torch.from_numpy(np.float64(grad)))
+    out = operators.activation("situglu", x, beta1=3, beta2=9)
+    # A share and its tanh have 2 roundings, beta times it 3, the sigmoid 3, and three products follow: 3 + 3 + 3 + 2.
+    assert np.all(np.abs(out - y.detach().numpy()) <= 1.001 * U * 11 * np.abs(y.detach().numpy()))
+    dx = operators.activation_backward("situglu", grad, x, beta1=3, beta2=9)
+    wide = np.float64(x)
+    t, s = np.tanh(wide[:, :20] / 3), sigmoid(wide[:, :20])
+    gate, value = 9 * np.tanh(wide[:, 20:] / 9), 3 * t * s
+    # By a: (1 - t^2) s is off by 4 s, beta t s (1 - s) by 9 beta t s, their sum by 1; grad and the gate bring 5 more.
+    of_a = 15 * (s + np.abs(value)) * np.abs(grad * gate)
+    # By b: 1 - t^2 is off by 4; the value has 7 roundings, and three products follow.
+    of_b = 14 * np.abs(grad * value)
+    assert np.all(np.abs(dx[:, :20] - a.grad.numpy()) <= 1.001 * U * of_a)
+    assert np.all(np.abs(dx[:, 20:] - b.grad.numpy()) <= 1.001 * U * of_b)
+    assert np.array_equal(operators.activation("situglu", x), operators.activation("situglu", x, beta1=4, beta2=25))
+    scales = drawn(15, 7)
+    scaled = operators.scaled_activation("situglu", x, scales, beta1=3, beta2=9)
+    assert np.array_equal(scaled, out * scales[:, None])
+
+
 def test_types_and_the_unrounded_result():
     x = drawn(5, 33, 18)
     for dtype in (np.float16, ml_dtypes.bfloat16):
@@ -327,6 +352,8 @@ def test_elementary_functions():
         (lambda x: operators.activation("gelu", x[0, 0]), ValueError, "x must have at least one dimension"),
         (lambda x: operators.activation("gelu", x, limit=3), ValueError, "limit goes with"),
         (lambda x: operators.activation("clamped_swiglu", x, limit=-1), ValueError, "limit must be positive"),
+        (lambda x: operators.activation("situglu", x, beta1=0), ValueError, "beta1 must be positive and finite, not 0"),
+        (lambda x: operators.activation("swiglu", x, beta2=1), ValueError, "beta2 goes with the name 'situglu'"),
         (lambda x: operators.activation("gelu", x, out_dtype="float64"), ValueError, "out_dtype"),
         (lambda x: operators.activation("gelu", x, functions="fast"), ValueError, "functions"),
         (lambda x: operators.activation_backward("gelu", x[1:], x), ValueError, "grad must have shape"),

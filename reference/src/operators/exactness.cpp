@@ -10,6 +10,7 @@ namespace {
 constexpr std::string_view ieee_steps = "each operation is rounded as IEEE 754 has it";
 constexpr std::string_view exponential = "expf is libdevice's, here rounded correctly";
 constexpr std::string_view tangent = "tanhf is libdevice's, here rounded correctly";
+constexpr std::string_view tangent_and_exponential = "tanhf and expf are libdevice's, here rounded correctly";
 constexpr std::string_view norm_sums = "rsqrtf is the device's, and the order of sums depends on the kernel's tile";
 constexpr std::string_view softmax_steps = "ex2, rcp and the order of sums are the device's";
 constexpr std::string_view softmax_sums = "the order of sums depends on the kernel's tile";
@@ -39,6 +40,7 @@ constexpr std::array rows{
     Exactness{"activation", "sreglu", true, ieee_steps},
     Exactness{"activation", "swiglu", false, exponential, 2.1, 1e-05, normals},
     Exactness{"activation", "clamped_swiglu", false, exponential, 3.3, 0, normals},
+    Exactness{"activation", "situglu", false, tangent_and_exponential, 3.2, 0, normals},
     Exactness{"activation_backward", "gelu", false, tangent, 190, 0, normals},
     Exactness{"activation_backward", "qgelu", false, exponential, 250, 1e-05, normals},
     Exactness{"activation_backward", "relu", true, ieee_steps},
@@ -51,6 +53,7 @@ constexpr std::array rows{
     Exactness{"activation_backward", "sreglu", true, ieee_steps},
     Exactness{"activation_backward", "swiglu", false, exponential, 310, 0, normals},
     Exactness{"activation_backward", "clamped_swiglu", false, exponential, 200, 0, normals},
+    Exactness{"activation_backward", "situglu", false, tangent_and_exponential, 180, 0, normals},
     Exactness{"layernorm", "", false, norm_sums, 2700, 0, one_row},
     Exactness{"layernorm_backward", "", false, norm_sums, 310, 0, one_row},
     Exactness{"rmsnorm", "", false, norm_sums, 2.2, 0, one_row},

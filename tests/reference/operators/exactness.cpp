@@ -76,6 +76,7 @@ Number exact_value(KernelActivation kind, const Number& x) {
     case KernelActivation::silu:
     case KernelActivation::swiglu: return x * exact_sigmoid(x);
     case KernelActivation::glu: return exact_sigmoid(x);
+    case KernelActivation::situglu: return 4 * tanh(Number(x / 4)) * exact_sigmoid(x);
   }
   return 0;
 }
@@ -101,8 +102,26 @@ Number exact_gradient(KernelActivation kind, const Number& x) {
     case KernelActivation::silu:
     case KernelActivation::swiglu: return swish(Number(1));
     case KernelActivation::glu: return exact_sigmoid(x) * (1 - exact_sigmoid(x));
+    case KernelActivation::situglu: {
+      const Number t = tanh(Number(x / 4));
+      const Number s = exact_sigmoid(x);
+      return (1 - t * t) * s + 4 * t * s * (1 - s);
+    }
   }
   return 0;
+}
+
+/// What the second half multiplies with, and its derivative.
+template <typename Number>
+Number exact_gate(KernelActivation kind, const Number& gate) {
+  if (kind == KernelActivation::situglu) return 25 * tanh(Number(gate / 25));
+  return Number(gate + (kind == KernelActivation::clamped_swiglu ? 1 : 0));
+}
+template <typename Number>
+Number exact_gate_gradient(KernelActivation kind, const Number& gate) {
+  if (kind != KernelActivation::situglu) return 1;
+  const Number t = tanh(Number(gate / 25));
+  return 1 - t * t;
 }
 
 constexpr ActivationParameters wide_clamp{.limit = 100};  // which no draw reaches
@@ -125,14 +144,14 @@ struct ActivationDraws {
       activation(kind, wide_clamp, in, std::span(actual));
     }
     for (std::size_t i = 0; i < count; ++i) {
-      const Number gate =
-          gated ? Number(Number(x[count + i]) + (kind == KernelActivation::clamped_swiglu ? 1 : 0)) : Number(1);
+      const Number gate = gated ? exact_gate(kind, Number(x[count + i])) : Number(1);
       const Number own(x[i]);
       exact.push_back(backward ? Number(exact_gradient(kind, own) * grad[i] * gate)
                                : Number(exact_value(kind, own) * gate));
     }
     for (std::size_t i = 0; backward && gated && i < count; ++i) {
-      exact.push_back(exact_value(kind, Number(x[i])) * grad[i]);
+      const Number slope = exact_gate_gradient(kind, Number(x[count + i]));
+      exact.push_back(Number(exact_value(kind, Number(x[i])) * grad[i] * slope));
     }
   }
 };
