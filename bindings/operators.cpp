@@ -199,6 +199,44 @@ void run_rope(bool backward, const RopeSizes& sizes, const RopeChoices& choices,
   (backward ? rope_backward : rope)(shape, how, in, view(freqs), to, way);
 }
 
+/// Sequence, batches, heads and rotated; the widths of query, key and value.
+using QkvSizes = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t>;
+using QkvWidths = std::array<std::size_t, 3>;
+/// What rope_qkv() and its gradient have in common.
+std::pair<RopeQkvShape, RopeOptions> qkv_of(const QkvSizes& sizes, const QkvWidths& widths,
+                                            const RopeChoices& choices) {
+  RopeQkvShape shape{};
+  std::tie(shape.sequence, shape.batches, shape.heads, shape.rotated) = sizes;
+  shape.widths = widths;
+  RopeOptions how;
+  std::tie(shape.sequence_first, how.interleaved, how.cp_size, how.cp_rank) = choices;
+  return {shape, how};
+}
+
+void run_rope_qkv(const QkvSizes& sizes, const QkvWidths& widths, const RopeChoices& choices, const TypedArray& qkv,
+                  const Array<float>& query_freqs, const Array<float>& key_freqs,
+                  const Array<std::int32_t>& start_positions, const std::array<TypedArray, 3>& out,
+                  const OptionFields& options) {
+  auto [shape, how] = qkv_of(sizes, widths, choices);
+  how.start_positions = view(start_positions);
+  const FloatSpan in = elements_of(qkv);
+  const std::array<FloatOutput, 3> to{output_of(out[0]), output_of(out[1]), output_of(out[2])};
+  const OperatorOptions way = options_of(options);
+  const py::gil_scoped_release release;
+  rope_qkv(shape, how, in, view(query_freqs), view(key_freqs), to, way);
+}
+
+void run_rope_qkv_backward(const QkvSizes& sizes, const QkvWidths& widths, const RopeChoices& choices,
+                           const std::array<TypedArray, 3>& grads, const Array<float>& query_freqs,
+                           const Array<float>& key_freqs, const TypedArray& dqkv, const OptionFields& options) {
+  const auto [shape, how] = qkv_of(sizes, widths, choices);
+  const std::array<FloatSpan, 3> in{elements_of(grads[0]), elements_of(grads[1]), elements_of(grads[2])};
+  const FloatOutput to = output_of(dqkv);
+  const OperatorOptions way = options_of(options);
+  const py::gil_scoped_release release;
+  rope_qkv_backward(shape, how, in, view(query_freqs), view(key_freqs), to, way);
+}
+
 bool run_scale_tensor(const TypedArray& x, float scale, const TypedArray& out, int threads) {
   const FloatSpan in = elements_of(x);
   const FloatOutput to = output_of(out);
@@ -256,6 +294,22 @@ void run_adam(const AdamNumbers& numbers, const AdamChoices& choices, const Type
   const OperatorOptions how = options_of(options);
   const py::gil_scoped_release release;
   adam_update(parameters, of_output, weights, first, second, full, how);
+}
+
+/// The gradient is updated, too.
+void run_adam_unscaling(const AdamNumbers& numbers, const AdamChoices& choices, float inverse_scale,
+                        const TypedArray& grad, const TypedArray& param, const TypedArray& m, const TypedArray& v,
+                        const std::optional<Array<float>>& master, const OptionFields& options) {
+  const AdamParameters parameters = adam_of(numbers, choices);
+  const FloatOutput scaled = output_of(grad);
+  const FloatOutput weights = output_of(param);
+  const FloatOutput first = output_of(m);
+  const FloatOutput second = output_of(v);
+  std::optional<Array<float>> wide = master;
+  const auto full = wide ? mutable_view(*wide) : std::span<float>();
+  const OperatorOptions how = options_of(options);
+  const py::gil_scoped_release release;
+  adam_update_unscaling(parameters, inverse_scale, scaled, weights, first, second, full, how);
 }
 
 float run_adam_fp8(const AdamNumbers& numbers, const AdamChoices& choices, const TypedArray& grad,
@@ -411,6 +465,12 @@ void bind_optimizers(py::module_& module) {
   module.def("rope", &run_rope, py::arg("backward"), py::arg("sizes"), py::arg("choices"), py::arg("x"),
              py::arg("freqs").noconvert(), py::arg("cu_seqlens").noconvert(), py::arg("start_positions").noconvert(),
              py::arg("out"), py::arg("options"));
+  module.def("rope_qkv", &run_rope_qkv, py::arg("sizes"), py::arg("widths"), py::arg("choices"), py::arg("qkv"),
+             py::arg("query_freqs").noconvert(), py::arg("key_freqs").noconvert(),
+             py::arg("start_positions").noconvert(), py::arg("out"), py::arg("options"));
+  module.def("rope_qkv_backward", &run_rope_qkv_backward, py::arg("sizes"), py::arg("widths"), py::arg("choices"),
+             py::arg("grads"), py::arg("query_freqs").noconvert(), py::arg("key_freqs").noconvert(), py::arg("dqkv"),
+             py::arg("options"));
   module.def("scale_tensor", &run_scale_tensor, py::arg("x"), py::arg("scale"), py::arg("out"), py::arg("threads"));
   module.def("l2norm", &run_l2norm, py::arg("x"), py::arg("threads"));
   module.def(
@@ -427,6 +487,9 @@ void bind_optimizers(py::module_& module) {
              py::arg("momentum"), py::arg("model"), py::arg("threads"));
   module.def("adam_update", &run_adam, py::arg("numbers"), py::arg("choices"), py::arg("grad"), py::arg("param"),
              py::arg("m"), py::arg("v"), py::arg("master"), py::arg("options"));
+  module.def("adam_update_unscaling", &run_adam_unscaling, py::arg("numbers"), py::arg("choices"),
+             py::arg("inverse_scale"), py::arg("grad"), py::arg("param"), py::arg("m"), py::arg("v"), py::arg("master"),
+             py::arg("options"));
   module.def("adam_update_fp8", &run_adam_fp8, py::arg("numbers"), py::arg("choices"), py::arg("grad"),
              py::arg("format"), py::arg("scale"), py::arg("amax"), py::arg("codes").noconvert(), py::arg("m"),
              py::arg("v"), py::arg("master").noconvert(), py::arg("options"));

@@ -72,6 +72,8 @@ from fp8lab._permutation import (
 from fp8lab._rope import (
     rope,
     rope_backward,
+    rope_qkv,
+    rope_qkv_backward,
 )
 from fp8lab._softmax import (
     cross_entropy,
@@ -106,6 +108,8 @@ __all__ = [
     "rmsnorm_backward",
     "rope",
     "rope_backward",
+    "rope_qkv",
+    "rope_qkv_backward",
     "scale_of_amax",
     "scale_tensor",
     "scaled_activation",

@@ -324,6 +324,22 @@ def test_adam_with_parameters_of_fp8_and_of_two_words():
     assert np.array_equal(high.view(np.uint16), ((bits + np.uint32(0x8000)) >> np.uint32(16)).astype(np.uint16))
 
 
+def test_adam_unscales_gradients_where_they_lie():
+    grad, param, m, v = (drawn(65 + i, 50) for i in range(4))
+    v = np.abs(v)
+    low = grad.astype(ml_dtypes.bfloat16)
+    scaled = low.astype(np.float32) * np.float32(0.3)
+    plain, own = (param.copy(), m.copy(), v.copy()), (param.copy(), m.copy(), v.copy())
+    operators.adam_update(scaled, *plain, lr=0.01, step=2)
+    operators.adam_update(low, *own, inverse_scale=0.3, lr=0.01, step=2)
+    assert all(np.array_equal(one, other) for one, other in zip(own, plain))
+    assert np.array_equal(low, scaled.astype(ml_dtypes.bfloat16))
+    with pytest.raises(ValueError, match="grad and param must lie apart"):
+        operators.adam_update(param, param, m, v, inverse_scale=0.3, lr=0.01, step=2)
+    with pytest.raises(ValueError, match="grad must be C-contiguous"):
+        operators.adam_update(grad[::2], param[:25], m[:25], v[:25], inverse_scale=0.3, lr=0.01, step=2)
+
+
 def test_scales_and_norms_of_tensors():
     x = drawn(70, 3, 5)
     x[0, 0] = 1e-39
@@ -422,10 +438,40 @@ def test_rope_of_packed_sequences_and_of_chunks():
         operators.rope(x, freqs, tensor_format="thd", cu_seqlens=[0, 8], start_positions=[5])
 
 
+def test_rope_of_query_and_key_beside_the_value():
+    qkv, freqs = drawn(95, 4, 2, 3, 32), (drawn(96, 6, 8), 3 * drawn(97, 6, 8))
+    widths, starts = [16, 8, 8], [2, 0]
+    query, key, value = operators.rope_qkv(qkv, widths, *freqs, start_positions=starts, threads=2)
+    parts = [np.ascontiguousarray(one) for one in np.split(qkv, [16, 24], axis=-1)]
+    assert np.array_equal(query, operators.rope(parts[0].reshape(4, 2, 6, 8), freqs[0], start_positions=starts))
+    assert np.array_equal(key, operators.rope(parts[1], freqs[1], start_positions=starts))
+    assert np.array_equal(value, parts[2])
+    swapped = operators.rope_qkv(
+        qkv.swapaxes(0, 1), widths, *freqs, tensor_format="bshd", start_positions=starts, out_dtype="float16"
+    )
+    assert np.array_equal(swapped[0].swapaxes(0, 1), query.astype(np.float16))
+    dqkv = operators.rope_qkv_backward((query, key, value), widths, *freqs)
+    of_query = operators.rope_backward(query, freqs[0]).reshape(4, 2, 3, 16)
+    assert np.array_equal(dqkv, np.concatenate([of_query, operators.rope_backward(key, freqs[1]), value], axis=-1))
+    for bad, words in (
+        (lambda: operators.rope_qkv(qkv, [16, 8], *freqs), "widths must have three entries"),
+        (lambda: operators.rope_qkv(qkv, [12, 12, 8], *freqs), "widths must be multiples"),
+        (lambda: operators.rope_qkv(qkv, [8, 8, 8], *freqs), "qkv must have four dimensions, and 24 columns"),
+        (lambda: operators.rope_qkv(qkv, widths, freqs[0], freqs[1][:, :4]), "as many columns, not 8 and 4"),
+        (lambda: operators.rope_qkv(qkv, widths, *freqs, tensor_format="thd"), "tensor_format"),
+        (lambda: operators.rope_qkv_backward((query, key, key[1:]), widths, *freqs), "grads must have the types"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            bad()
+
+
 def test_exactness_is_told_of_every_function_that_computes():
     told = {row.function for row in operators.exactness()}
     silent = {"activations", "elementary", "exactness", "functions"}
-    same = {"adam_update_fp8", "adam_update_remainder", "scaled_activation", "scaled_activation_backward"}
+    same = {
+        "adam_update_fp8", "adam_update_remainder", "rope_qkv", "rope_qkv_backward", "scaled_activation",
+        "scaled_activation_backward",
+    }  # fmt: skip
     functions = {name for name in operators.__all__ if name[0].islower()}
     assert functions - silent - same == told
 
