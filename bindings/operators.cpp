@@ -15,6 +15,7 @@
 #include "fp8lab/reference/operators/optimizer.hpp"
 #include "fp8lab/reference/operators/permutation.hpp"
 #include "fp8lab/reference/operators/rope.hpp"
+#include "fp8lab/reference/operators/router.hpp"
 #include "fp8lab/reference/operators/softmax.hpp"
 #include "module.hpp"
 
@@ -235,6 +236,88 @@ void run_rope_qkv_backward(const QkvSizes& sizes, const QkvWidths& widths, const
   const OperatorOptions way = options_of(options);
   const py::gil_scoped_release release;
   rope_qkv_backward(shape, how, in, view(query_freqs), view(key_freqs), to, way);
+}
+
+/// topk, groups, group_topk and radix_from; score, softmax_first and scaling.
+using RouterSizes = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t>;
+using RouterChoices = std::tuple<std::string, bool, float>;
+RouterParameters router_of(const RouterSizes& sizes, const RouterChoices& choices) {
+  RouterParameters parameters;
+  std::tie(parameters.topk, parameters.groups, parameters.group_topk, parameters.radix_from) = sizes;
+  parameters.score = find_value<RouterScore>("score", std::get<0>(choices));
+  parameters.softmax_first = std::get<1>(choices);
+  parameters.scaling = std::get<2>(choices);
+  return parameters;
+}
+
+void run_moe_topk(const RouterSizes& sizes, const RouterChoices& choices, const TypedArray& logits,
+                  const Array<float>& bias, const TypedArray& probabilities, Array<std::int32_t> experts,
+                  Array<float> saved, Array<float> cutoff, const OptionFields& options) {
+  const RouterParameters parameters = router_of(sizes, choices);
+  const MatrixView in = view_of(logits);
+  const FloatOutput to = output_of(probabilities);
+  const auto chosen = mutable_view(experts);
+  const auto kept = mutable_view(saved);
+  const auto next = mutable_view(cutoff);
+  const OperatorOptions how = options_of(options);
+  const py::gil_scoped_release release;
+  moe_topk(parameters, in, view(bias), to, chosen, kept, next, how);
+}
+
+void run_moe_topk_backward(const RouterSizes& sizes, const RouterChoices& choices, const Array<std::uint8_t>& bytes,
+                           const Array<std::int32_t>& experts, const Array<float>& saved, const TypedArray& grad,
+                           const TypedArray& dlogits, const OptionFields& options) {
+  const RouterParameters parameters = router_of(sizes, choices);
+  const MatrixView in = view_of(grad);
+  const FloatOutput to = output_of(dlogits);
+  const OperatorOptions how = options_of(options);
+  const py::gil_scoped_release release;
+  moe_topk_backward(parameters, {view(bytes), view(experts)}, view(saved), in, to, how);
+}
+
+void run_moe_scores(const RouterSizes& sizes, const RouterChoices& choices, const TypedArray& logits,
+                    Array<float> scores, Array<std::int32_t> experts, Array<float> saved, const OptionFields& options) {
+  const RouterParameters parameters = router_of(sizes, choices);
+  const MatrixView in = view_of(logits);
+  const auto to = mutable_view(scores);
+  const auto chosen = mutable_view(experts);
+  const auto kept = mutable_view(saved);
+  const OperatorOptions how = options_of(options);
+  const py::gil_scoped_release release;
+  moe_scores(parameters, in, to, chosen, kept, how);
+}
+
+void run_moe_scores_backward(const std::string& score, const Array<float>& saved, const TypedArray& grad,
+                             const TypedArray& dlogits, const OptionFields& options) {
+  const auto which = find_value<RouterScore>("score", score);
+  const MatrixView in = view_of(grad);
+  const FloatOutput to = output_of(dlogits);
+  const OperatorOptions how = options_of(options);
+  const py::gil_scoped_release release;
+  moe_scores_backward(which, view(saved), in, to, how);
+}
+
+/// experts, topk, tokens, coefficient and sms.
+using AuxLossFields = std::tuple<std::size_t, std::size_t, std::int64_t, float, std::size_t>;
+std::pair<float, float> run_moe_aux_loss(const AuxLossFields& fields, const TypedArray& probabilities,
+                                         const Array<float>& tokens_per_expert, const OptionFields& options) {
+  AuxLossParameters parameters;
+  std::tie(parameters.experts, parameters.topk, parameters.tokens, parameters.coefficient, parameters.sms) = fields;
+  const MatrixView in = view_of(probabilities);
+  const OperatorOptions how = options_of(options);
+  const py::gil_scoped_release release;
+  const AuxLoss found = moe_aux_loss(parameters, in, view(tokens_per_expert), how);
+  return {found.loss, found.factor};
+}
+
+void run_moe_aux_loss_backward(float factor, const Array<float>& tokens_per_expert, float grad, std::size_t rows,
+                               const TypedArray& dprobabilities) {
+  moe_aux_loss_backward(factor, view(tokens_per_expert), grad, rows, output_of(dprobabilities));
+}
+
+void run_moe_bias_histogram(const Array<float>& scores, const Array<float>& cutoff, float lower, float upper,
+                            Array<std::int32_t> histogram) {
+  moe_bias_histogram(view(scores), view(cutoff), lower, upper, mutable_view(histogram));
 }
 
 bool run_scale_tensor(const TypedArray& x, float scale, const TypedArray& out, int threads) {
@@ -461,6 +544,31 @@ void bind_permutations(py::module_& module) {
              py::arg("sum").noconvert(), py::arg("dx"), py::arg("options"));
 }
 
+void bind_router(py::module_& module) {
+  module.def("router_scores", [] {
+    std::vector<std::string> names;
+    for (const auto& one : router_scores) names.emplace_back(one.name);
+    return names;
+  });
+  module.def("moe_topk", &run_moe_topk, py::arg("sizes"), py::arg("choices"), py::arg("logits"),
+             py::arg("bias").noconvert(), py::arg("probabilities"), py::arg("experts").noconvert(),
+             py::arg("saved").noconvert(), py::arg("cutoff").noconvert(), py::arg("options"));
+  module.def("moe_topk_backward", &run_moe_topk_backward, py::arg("sizes"), py::arg("choices"),
+             py::arg("bytes").noconvert(), py::arg("experts").noconvert(), py::arg("saved").noconvert(),
+             py::arg("grad"), py::arg("dlogits"), py::arg("options"));
+  module.def("moe_scores", &run_moe_scores, py::arg("sizes"), py::arg("choices"), py::arg("logits"),
+             py::arg("scores").noconvert(), py::arg("experts").noconvert(), py::arg("saved").noconvert(),
+             py::arg("options"));
+  module.def("moe_scores_backward", &run_moe_scores_backward, py::arg("score"), py::arg("saved").noconvert(),
+             py::arg("grad"), py::arg("dlogits"), py::arg("options"));
+  module.def("moe_aux_loss", &run_moe_aux_loss, py::arg("fields"), py::arg("probabilities"),
+             py::arg("tokens_per_expert").noconvert(), py::arg("options"));
+  module.def("moe_aux_loss_backward", &run_moe_aux_loss_backward, py::arg("factor"),
+             py::arg("tokens_per_expert").noconvert(), py::arg("grad"), py::arg("rows"), py::arg("dprobabilities"));
+  module.def("moe_bias_histogram", &run_moe_bias_histogram, py::arg("scores").noconvert(),
+             py::arg("cutoff").noconvert(), py::arg("lower"), py::arg("upper"), py::arg("histogram").noconvert());
+}
+
 void bind_optimizers(py::module_& module) {
   module.def("rope", &run_rope, py::arg("backward"), py::arg("sizes"), py::arg("choices"), py::arg("x"),
              py::arg("freqs").noconvert(), py::arg("cu_seqlens").noconvert(), py::arg("start_positions").noconvert(),
@@ -518,6 +626,7 @@ void bind_operators(py::module_& module) {
   bind_softmax(module);
   bind_optimizers(module);
   bind_permutations(module);
+  bind_router(module);
 }
 
 }  // namespace fp8lab::bindings

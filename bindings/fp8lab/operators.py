@@ -75,6 +75,17 @@ from fp8lab._rope import (
     rope_qkv,
     rope_qkv_backward,
 )
+from fp8lab._router import (
+    RoutedTokens,
+    moe_aux_loss,
+    moe_aux_loss_backward,
+    moe_bias_histogram,
+    moe_routing_map,
+    moe_scores,
+    moe_scores_backward,
+    moe_topk,
+    moe_topk_backward,
+)
 from fp8lab._softmax import (
     cross_entropy,
     cross_entropy_backward,
@@ -85,6 +96,7 @@ from fp8lab._softmax import (
 __all__ = [
     "Activation",
     "Exactness",
+    "RoutedTokens",
     "activation",
     "activation_backward",
     "activations",
@@ -99,8 +111,16 @@ __all__ = [
     "l2norm",
     "layernorm",
     "layernorm_backward",
+    "moe_aux_loss",
+    "moe_aux_loss_backward",
+    "moe_bias_histogram",
     "moe_permutation_map",
     "moe_permute",
+    "moe_routing_map",
+    "moe_scores",
+    "moe_scores_backward",
+    "moe_topk",
+    "moe_topk_backward",
     "moe_unpermute",
     "moe_unpermute_backward",
     "pad_rows",

@@ -23,6 +23,9 @@ constexpr std::string_view scores = "32 rows of 64 normal scores, of a deviation
 constexpr std::string_view turns = "sincosf is libdevice's, here rounded correctly";
 constexpr std::string_view vectors = "16 tokens of 64 normal numbers, of angles to 1000";
 constexpr std::string_view triton = "exp, log, division, the order of sums and what is fused are Triton's";
+constexpr std::string_view exponential_and_logarithm =
+    "expf and log1pf are libdevice's, here rounded correctly; sums are the kernel's";
+constexpr std::string_view routed = "32 rows of 64 normal logits, of which 8 are chosen, by each of the three scores";
 constexpr std::string_view copies = "rows are copied";
 constexpr std::string_view training = "1000 normal gradients and parameters, of step 3";
 
@@ -66,6 +69,15 @@ constexpr std::array rows{
     Exactness{"rope_backward", "", false, turns, 110, 0, vectors},
     Exactness{"cross_entropy", "", false, triton, 0.98, 0, scores},
     Exactness{"cross_entropy_backward", "", false, triton, 15, 0, scores},
+    Exactness{"moe_topk", "", false, exponential_and_logarithm, 2.4, 0, routed},
+    Exactness{"moe_topk_backward", "", false, exponential_and_logarithm, 41, 0, routed},
+    Exactness{"moe_scores", "", false, exponential_and_logarithm, 4.9, 0, routed},
+    Exactness{"moe_scores_backward", "", false, exponential_and_logarithm, 540, 0, routed},
+    Exactness{"moe_aux_loss", "", false, "the kernel adds its blocks in any order", 0.22, 0,
+              "the scores of 32 rows of 64 normal logits"},
+    Exactness{"moe_aux_loss_backward", "", true, ieee_steps},
+    Exactness{"moe_bias_histogram", "", true, ieee_steps},
+    Exactness{"moe_routing_map", "", true, copies},
     Exactness{"moe_permutation_map", "", true, copies},
     Exactness{"moe_permute", "", true, copies},
     Exactness{"moe_unpermute", "", true, ieee_steps},
