@@ -8,6 +8,7 @@
 
 #include "fp8lab/reference/operators/activation.hpp"
 #include "fp8lab/reference/operators/cross_entropy.hpp"
+#include "fp8lab/reference/operators/dropout.hpp"
 #include "fp8lab/reference/operators/exactness.hpp"
 #include "fp8lab/reference/operators/functions.hpp"
 #include "fp8lab/reference/operators/multi_tensor.hpp"
@@ -236,6 +237,21 @@ void run_rope_qkv_backward(const QkvSizes& sizes, const QkvWidths& widths, const
   const OperatorOptions way = options_of(options);
   const py::gil_scoped_release release;
   rope_qkv_backward(shape, how, in, view(query_freqs), view(key_freqs), to, way);
+}
+
+/// Of dropout() and, without a state, of its gradient, which reads the mask.
+void run_dropout(float probability, const std::optional<std::pair<std::uint64_t, std::uint64_t>>& state,
+                 const TypedArray& x, const TypedArray& out, Array<std::uint8_t> mask, int threads) {
+  const FloatSpan in = elements_of(x);
+  const FloatOutput to = output_of(out);
+  if (!state) {
+    const auto bits = view(mask);
+    const py::gil_scoped_release release;
+    return dropout_backward(probability, in, bits, to, threads);
+  }
+  const auto bits = mutable_view(mask);
+  const py::gil_scoped_release release;
+  dropout(probability, {state->first, state->second}, in, to, bits, threads);
 }
 
 /// topk, groups, group_topk and radix_from; score, softmax_first and scaling.
@@ -579,6 +595,8 @@ void bind_optimizers(py::module_& module) {
   module.def("rope_qkv_backward", &run_rope_qkv_backward, py::arg("sizes"), py::arg("widths"), py::arg("choices"),
              py::arg("grads"), py::arg("query_freqs").noconvert(), py::arg("key_freqs").noconvert(), py::arg("dqkv"),
              py::arg("options"));
+  module.def("dropout", &run_dropout, py::arg("probability"), py::arg("state"), py::arg("x"), py::arg("out"),
+             py::arg("mask").noconvert(), py::arg("threads"));
   module.def("scale_tensor", &run_scale_tensor, py::arg("x"), py::arg("scale"), py::arg("out"), py::arg("threads"));
   module.def("l2norm", &run_l2norm, py::arg("x"), py::arg("threads"));
   module.def(

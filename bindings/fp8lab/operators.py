@@ -40,6 +40,10 @@ from fp8lab._activations import (
     scaled_activation,
     scaled_activation_backward,
 )
+from fp8lab._dropout import (
+    dropout,
+    dropout_backward,
+)
 from fp8lab._elementary import (
     Exactness,
     elementary,
@@ -105,6 +109,8 @@ __all__ = [
     "adam_update_remainder",
     "cross_entropy",
     "cross_entropy_backward",
+    "dropout",
+    "dropout_backward",
     "elementary",
     "exactness",
     "functions",

@@ -457,6 +457,10 @@ CALLS = {
         {"grads": (WIDE.reshape(4, 2, 16, 8), WIDE.reshape(4, 2, 16, 8), WIDE.reshape(4, 2, 16, 8)), "widths": [8, 8, 8],
          "query_freqs": WIDE[:, :4], "key_freqs": WIDE[:, :4]},
     ),
+    "operators.dropout": (fp8lab.operators.dropout, {"x": WIDE, "probability": 0.3, "seed": 5, "offset": 8}),
+    "operators.dropout_backward": (
+        fp8lab.operators.dropout_backward, {"grad": WIDE, "mask": np.zeros(128, np.uint8), "probability": 0.3},
+    ),
     "operators.RoutedTokens": (fp8lab.operators.RoutedTokens, None),
     "operators.moe_topk": (
         fp8lab.operators.moe_topk,

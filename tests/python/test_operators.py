@@ -465,6 +465,40 @@ def test_rope_of_query_and_key_beside_the_value():
             bad()
 
 
+def philox(counter, key):
+    """Philox4x32-10, in Python's integers."""
+    for _ in range(10):
+        first, second = 0xD2511F53 * counter[0], 0xCD9E8D57 * counter[2]
+        counter = [second >> 32 ^ counter[1] ^ key[0], second % 2**32, first >> 32 ^ counter[3] ^ key[1], first % 2**32]
+        key = [(key[0] + 0x9E3779B9) % 2**32, (key[1] + 0xBB67AE85) % 2**32]
+    return counter
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_dropout_keeps_what_the_generators_bytes_say(dtype):
+    x = drawn(120, 3, 32).astype(dtype)
+    out, mask = operators.dropout(x, 0.3, seed=2**32 + 5, offset=8, threads=2)
+    kept = np.unpackbits(mask, bitorder="little").astype(bool)
+    for chunk in range(6):
+        words = np.array(philox([2, 0, chunk, 0], [5, 1]), np.uint32).view(np.uint8).reshape(4, 4)
+        # Bytes 0 and 1 of a word are for the odd elements, 2 and 3 for those before them; 8 elements lie between.
+        drawn_bytes = np.stack([words[:, 2:], words[:, :2]], axis=-1).transpose(1, 0, 2).ravel()
+        assert np.array_equal(kept[16 * chunk :][:16], drawn_bytes >= int(0.3 * 256))
+    scale = 1 / (1 - np.float32(0.3))
+    assert np.array_equal(out, np.where(kept.reshape(3, 32), x.astype(np.float32) * scale, 0).astype(dtype))
+    assert np.array_equal(operators.dropout_backward(x, mask, 0.3), out)
+    assert operators.dropout(x[:0], 0.3, seed=0)[1].shape == (0,)
+    for bad, error, words in (
+        (lambda: operators.dropout(x, 1, seed=0), ValueError, "probability must be from 0 to below 1, not 1"),
+        (lambda: operators.dropout(x[:, :5], 0.5, seed=0), ValueError, "x must have a multiple of 16 elements, not 15"),
+        (lambda: operators.dropout(x, 0.5, seed=0, offset=2), ValueError, "offset must be a multiple of 4, not 2"),
+        (lambda: operators.dropout_backward(x, mask[1:], 0.5), ValueError, "mask must have 12 bytes"),
+        (lambda: operators.dropout_backward(x, kept, 0.5), TypeError, "mask must be uint8, not bool"),
+    ):
+        with pytest.raises(error, match=words):
+            bad()
+
+
 def test_exactness_is_told_of_every_function_that_computes():
     told = {row.function for row in operators.exactness()}
     silent = {"activations", "elementary", "exactness", "functions"}

@@ -84,6 +84,8 @@ constexpr std::array rows{
     Exactness{"moe_unpermute_backward", "", true, "the kernel's warp has this order of sums"},
     Exactness{"pad_rows", "", true, copies},
     Exactness{"unpad_rows", "", true, copies},
+    Exactness{"dropout", "", true, ieee_steps},
+    Exactness{"dropout_backward", "", true, ieee_steps},
     Exactness{"sgd_update", "", true, flushes},
     Exactness{"scale_tensor", "", true, flushes},
     Exactness{"scale_of_amax", "", true, ieee_steps},

@@ -415,6 +415,38 @@ def the_router_is_fp8labs() -> None:
     assert histogram.sum() == 12 * 20
 
 
+def dropout_and_the_rope_of_three_are_fp8labs() -> None:
+    import torch
+    import transformer_engine.pytorch as te
+    import transformer_engine_torch as tex
+    from fp8lab import operators
+    from transformer_engine.pytorch.attention.rope import apply_fused_qkv_rotary_pos_emb
+
+    x = drawn(7, 6, 32, "bfloat16")
+    torch.cuda.manual_seed(11)
+    first, mask = tex.dropout_fwd(x, 0.3)
+    second = tex.dropout_fwd(x, 0.3)[1]
+    for offset, own in ((0, mask), (4, second)):
+        expected = operators.dropout(x, 0.3, seed=11, offset=offset)
+        assert words(own) == words(expected[1])
+    assert words(first) == words(operators.dropout(x, 0.3, seed=11)[0])
+    assert words(tex.dropout_bwd(x, mask, 0.3)) == words(first)
+    quantizer = te.Float8CurrentScalingQuantizer(tex.DType.kFloat8E4M3, device="cuda")
+    torch.cuda.manual_seed(11)
+    wide = quantizer(x).dequantize(dtype=torch.float32)
+    expected = operators.dropout(wide, 0.3, seed=11, out_dtype="bfloat16")[0]
+    assert words(tex.dropout_fwd(quantizer(x), 0.3)[0]) == words(expected)
+    qkv = drawn(8, 5 * 2 * 3, 32, "bfloat16").view(5, 2, 3, 32).requires_grad_()
+    freqs = [torch.linspace(0, 9, 40).view(5, 1, 1, 8), torch.linspace(0, 5, 40).view(5, 1, 1, 8)]
+    out = apply_fused_qkv_rotary_pos_emb(qkv, *freqs, [16, 8, 8])
+    made = operators.rope_qkv(qkv.detach(), [16, 8, 8], *freqs)
+    assert [one.shape for one in out] == [one.shape for one in made] == [(5, 2, 6, 8), (5, 2, 3, 8), (5, 2, 3, 8)]
+    assert [words(one) for one in out] == [words(one) for one in made]
+    sum(one.float().square().sum() for one in out).backward()
+    grads = tuple(2 * one.detach() for one in out)
+    assert words(qkv.grad) == words(operators.rope_qkv_backward(grads, [16, 8, 8], *freqs))
+
+
 def child_processes_see_the_device() -> None:
     """A program that a program starts, by the environment alone; its own sitecustomize runs as well."""
     script = "import torch, sys; print(torch.cuda.get_device_name(), 'transformer_engine_torch' in sys.modules)"
@@ -543,6 +575,7 @@ CHECKS = {
             other_draws_warn_by_name, tensors_move_as_copies, only_transformer_engine_sees_a_gpu, the_device_answers,
             a_second_device_is_refused, what_is_not_provided_says_so, wrong_operands_are_named,
             every_provided_function_is_there, child_processes_see_the_device, the_router_is_fp8labs,
+            dropout_and_the_rope_of_three_are_fp8labs,
         ),
     },
     "b200": {
