@@ -239,7 +239,7 @@ void run_rope_qkv_backward(const QkvSizes& sizes, const QkvWidths& widths, const
   rope_qkv_backward(shape, how, in, view(query_freqs), view(key_freqs), to, way);
 }
 
-/// Of dropout() and, without a state, of its gradient, which reads the mask.
+/// Runs dropout(), or without a state its gradient, which reads the mask.
 void run_dropout(float probability, const std::optional<std::pair<std::uint64_t, std::uint64_t>>& state,
                  const TypedArray& x, const TypedArray& out, Array<std::uint8_t> mask, int threads) {
   const FloatSpan in = elements_of(x);

@@ -16,7 +16,8 @@ static_assert(tensor_piece_size % chunk_size == 0);
 
 void check_dropout(float probability, std::size_t size, std::size_t out, std::size_t mask, std::string_view name,
                    std::string_view out_name) {
-  if (!(probability >= 0 && probability < 1)) refuse("probability must be from 0 to below 1, not ", probability);
+  const bool is_share = probability >= 0 && probability < 1;
+  if (!is_share) refuse("probability must be from 0 to below 1, not ", probability);
   if (size % chunk_size != 0) refuse(name, " must have a multiple of 16 elements, not ", size);
   check_size(out_name, out, size);
   check_size("mask", mask, size / 8);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "fp8lab/formats/environment.hpp"
@@ -119,7 +120,7 @@ std::uint32_t ordered_word(float score) {
 
 void choose_by_radix(std::span<const float> scores, std::size_t topk, Choice& choice) {
   std::vector<std::uint32_t> words(scores.size());
-  std::transform(scores.begin(), scores.end(), words.begin(), ordered_word);
+  std::ranges::transform(scores, words.begin(), ordered_word);
   std::vector<std::uint32_t> sorted = words;
   const auto last = sorted.begin() + static_cast<std::ptrdiff_t>(topk - 1);
   std::ranges::nth_element(sorted, last, std::greater());
@@ -248,22 +249,43 @@ void normalize_row(std::span<float> values) {
   for (float& value : values) value /= sum;
 }
 
+/// Throws unless moe_topk() can choose so, whatever it writes to.
+void check_choice(const RouterParameters& parameters, const MatrixView& logits, std::span<const float> bias,
+                  std::span<float> cutoff) {
+  check_rows(logits, "logits");
+  const std::size_t columns = logits.columns();
+  check_topk(parameters.topk, columns, "logits");
+  check_groups(parameters, columns);
+  if (!bias.empty()) check_size("bias", bias.size(), columns);
+  if (!bias.empty() && parameters.score == RouterScore::softmax) {
+    refuse("bias goes with the scores sigmoid and sqrtsoftplus, not with softmax");
+  }
+  if (cutoff.empty()) return;
+  if (parameters.topk == columns) refuse("topk must be below the ", columns, " experts of logits for a cutoff");
+  if (parameters.group_topk != 0) refuse("cutoff goes without groups");
+  check_size("cutoff", cutoff.size(), logits.rows());
+}
+
+/// What the scores of chosen experts become: without their bias, and normalized.
+void finish_scores(const RouterParameters& parameters, std::span<const float> bias, Choice& choice) {
+  for (std::size_t k = 0; k < choice.scores.size() && !bias.empty(); ++k) {
+    choice.scores[k] -= bias[static_cast<std::size_t>(choice.experts[k])];
+  }
+  if (parameters.score == RouterScore::softmax) {
+    if (!parameters.softmax_first) softmax_of_row(choice.scores);
+  } else if (parameters.topk > 1) {
+    normalize_row(choice.scores);
+  }
+}
+
 }  // namespace
 
 void moe_topk(const RouterParameters& parameters, const MatrixView& logits, std::span<const float> bias,
               FloatOutput probabilities, std::span<std::int32_t> experts, std::span<float> saved,
               std::span<float> cutoff, const OperatorOptions& options) {
-  check_rows(logits, "logits");
+  check_choice(parameters, logits, bias, cutoff);
   const std::size_t columns = logits.columns();
-  const bool is_softmax = parameters.score == RouterScore::softmax;
-  const std::size_t wanted = parameters.topk + (cutoff.empty() ? 0 : 1);
-  check_topk(parameters.topk, columns, "logits");
-  if (wanted > columns) refuse("topk must be below the ", columns, " experts of logits for a cutoff");
-  check_groups(parameters, columns);
-  if (!bias.empty()) check_size("bias", bias.size(), columns);
-  if (!bias.empty() && is_softmax) refuse("bias goes with the scores sigmoid and sqrtsoftplus, not with softmax");
-  if (!cutoff.empty() && parameters.group_topk != 0) refuse("cutoff goes without groups");
-  if (!cutoff.empty()) check_size("cutoff", cutoff.size(), logits.rows());
+  const bool softmax_of_chosen = parameters.score == RouterScore::softmax && !parameters.softmax_first;
   check_size("probabilities", output_size(probabilities), logits.size());
   check_size("experts", experts.size(), logits.rows() * parameters.topk);
   check_size("saved", saved.size(), logits.size());
@@ -273,24 +295,18 @@ void moe_topk(const RouterParameters& parameters, const MatrixView& logits, std:
     const std::span<float> kept = saved.subspan(row * columns, columns);
     score_row(parameters.score, parameters.softmax_first, values, kept);
     for (std::size_t i = 0; i < bias.size(); ++i) values[i] += bias[i];
-    if (!is_softmax || parameters.softmax_first) make_nans_alike(values);
-    Choice choice(wanted);
-    choose(values, wanted, choice);
+    if (!softmax_of_chosen) make_nans_alike(values);
+    Choice choice(parameters.topk + (cutoff.empty() ? 0 : 1));
+    choose(values, choice.scores.size(), choice);
     if (!cutoff.empty()) cutoff[row] = drop_least(choice);
     // 2. Their scores without it, normalized.
-    for (std::size_t k = 0; k < parameters.topk && !bias.empty(); ++k) {
-      choice.scores[k] -= bias[static_cast<std::size_t>(choice.experts[k])];
-    }
-    if (is_softmax && !parameters.softmax_first) {
-      softmax_of_row(choice.scores);
-      std::ranges::fill(kept, no_score);
-    }
-    if (!is_softmax && parameters.topk > 1) normalize_row(choice.scores);
+    finish_scores(parameters, bias, choice);
     // 3. Results.
     std::ranges::fill(values, 0.0F);
+    if (softmax_of_chosen) std::ranges::fill(kept, no_score);
     for (std::size_t k = 0; k < parameters.topk; ++k) {
       const auto expert = static_cast<std::size_t>(choice.experts[k]);
-      if (is_softmax && !parameters.softmax_first) kept[expert] = choice.scores[k];
+      if (softmax_of_chosen) kept[expert] = choice.scores[k];
       values[expert] = parameters.scaling * choice.scores[k];
     }
     make_nans_alike(kept);
@@ -398,7 +414,7 @@ void check_routing(const Routing& routing, std::size_t rows, std::size_t columns
   if (!routing.bytes.empty()) check_size("routing", routing.bytes.size(), rows * columns);
   if (!routing.experts.empty()) check_size("experts", routing.experts.size(), rows * topk);
   for (const std::int32_t expert : routing.experts) {
-    if (expert < 0 || static_cast<std::size_t>(expert) >= columns) {
+    if (expert < 0 || std::cmp_greater_equal(expert, columns)) {
       refuse("experts must be from 0 to ", columns - 1, ", not ", expert);
     }
   }

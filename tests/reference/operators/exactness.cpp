@@ -288,7 +288,8 @@ Measured of_l2norm() {
   return measure({l2norm(std::span(x))}, {sqrt(sum)});
 }
 
-/// Of the three scores the largest distance; `all`: moe_scores() and its gradient.
+/// The largest distance of the three scores, in moe_topk(), or where all experts count in moe_scores(); or in its
+/// gradient.
 Measured of_router(bool all, bool backward) {
   const std::size_t rows = 32, columns = 64, topk = 8;
   const auto x = normal_draws(1, rows * columns, 1);

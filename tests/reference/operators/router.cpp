@@ -336,8 +336,7 @@ TEST_CASE("router: experts of the best groups") {
     const RouterParameters p{.topk = 4, .groups = 3, .group_topk = 2, .radix_from = radix_from};
     moe_topk(p, {std::span(logits), 1, 12}, {}, std::span(out), experts, saved);
     std::ranges::sort(experts);
-    // Of the four zeros the radix selection takes the first, the naive one that in the lane of the fewest reversed
-    // bits.
+    // Four zeros are left. The radix selection takes the first one, the naive one that whose lane comes first.
     REQUIRE(experts == std::vector<std::int32_t>{4, 5, radix_from == 0 ? 6 : 8, radix_from == 0 ? 8 : 10});
   }
 }

@@ -36,7 +36,7 @@ static_assert(is_in_order(router_scores));
 }
 
 /// The kernel's radix selection counts in 8 bits, so that it serves up to this many experts.
-inline constexpr std::size_t most_radix_experts = 255 * 32;
+inline constexpr std::size_t most_radix_experts = std::size_t{255} * 32;
 
 struct RouterParameters {
   std::size_t topk = 1;
