@@ -24,7 +24,7 @@ struct Amax {
   NanInAmax nan;
   std::uint32_t* amax;  ///< as float32 bits
 
-  [[nodiscard]] std::size_t blocks() const { return ceil_div(count, elements_of_block); }
+  [[nodiscard]] FP8LAB_HD std::size_t blocks() const { return ceil_div(count, elements_of_block); }
 
   template <typename Team>
   FP8LAB_HD void operator()(const Team& team, std::size_t block, Shared& /*shared*/) const {
@@ -67,7 +67,7 @@ struct Cast {
   float* scale_inv;            ///< one
   std::uint32_t* raised_amax;  ///< is raised to the amax, as float32 bits; null: the amax is not taken
 
-  [[nodiscard]] std::size_t blocks() const { return ceil_div(count, elements_of_block); }
+  [[nodiscard]] FP8LAB_HD std::size_t blocks() const { return ceil_div(count, elements_of_block); }
 
   template <typename Team>
   FP8LAB_HD void operator()(const Team& team, std::size_t block, Shared& shared) const {

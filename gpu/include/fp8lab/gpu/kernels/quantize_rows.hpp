@@ -32,7 +32,7 @@ struct QuantizeRows {
   ScaleStore store;
   std::uint64_t seed, offset;  ///< of Philox, where the rule is stochastic
 
-  [[nodiscard]] std::size_t blocks() const { return ceil_div(count, elements_of_block); }
+  [[nodiscard]] FP8LAB_HD std::size_t blocks() const { return ceil_div(count, elements_of_block); }
 
   template <typename Team>
   FP8LAB_HD void operator()(const Team& team, std::size_t block, Shared& shared) const {
