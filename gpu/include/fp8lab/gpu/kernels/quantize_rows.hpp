@@ -67,10 +67,11 @@ struct QuantizeRows {
 
  private:
   FP8LAB_HD void put_scale(std::size_t tile, const TileScale& scale) const {
-    if (!store.swizzled) return store.put(tile, scale);
+    const ScaleType type = scales.rule.recipe().scale_type;
+    if (!store.swizzled) return store.put(type, tile, scale);
     // 32 bits are quicker to divide; no tensor has 2^32 blocks.
     const auto row = static_cast<std::uint32_t>(tile) / static_cast<std::uint32_t>(store.columns);
-    store.put(store.place(row, tile - std::size_t{row} * store.columns), scale);
+    store.put(type, store.place(row, tile - std::size_t{row} * store.columns), scale);
   }
   FP8LAB_HD void put_codes(std::size_t i, const Run<Source>& run, float factor) const {
     const ElementRule rule = scales.rule.element();

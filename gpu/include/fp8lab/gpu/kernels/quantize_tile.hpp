@@ -83,8 +83,8 @@ struct QuantizeTile {
     auto largest = team.template each<std::uint32_t>();
     take_elements(team, corner, shared, amaxes, largest);
     if constexpr (!kUniform) take_amaxes(team, shared, amaxes, largest);
-    if (raised_amax != nullptr) raise_amax(team, largest);
-    if (amax_alone) return;
+    if ((kUniform || turns()) && raised_amax != nullptr) raise_amax(team, largest);
+    if (is_amax_alone()) return;
     if constexpr (!kUniform) make_scales(team, corner, shared);
     put_codes(team, corner, shared);
     if (columnwise.wanted) put_columns(team, corner, shared);
@@ -106,8 +106,10 @@ struct QuantizeTile {
   static FP8LAB_HD Place row_run(unsigned k, unsigned thread) {
     return {k * (threads / across) + thread / across, thread % across * run_length};
   }
-  static FP8LAB_HD Place strip_place(unsigned strip) {
-    return {strip / words * run_length, strip % words * per_word};
+  /// Strip k of a thread.
+  static FP8LAB_HD Place strip_place(unsigned k, unsigned thread) {
+    static_assert(threads % words == 0);
+    return {(k * (threads / words) + thread / words) * run_length, thread % words * per_word};
   }
   /// The tile of that element, among those of the block.
   [[nodiscard]] FP8LAB_HD unsigned tile_of(bool by_row, Place place) const {
@@ -168,10 +170,10 @@ struct QuantizeTile {
       const TileScale scale = scales.of_tensor();
       shared.factor = scale.factor;
       if (corner.row != 0 || corner.column != 0) return;
-      if (rowwise.wanted) rowwise.store.put(0, scale);
-      if (columnwise.wanted) columnwise.store.put(0, scale);
+      if (rowwise.wanted) rowwise.store.put(ScaleType::float32, 0, scale);
+      if (columnwise.wanted) columnwise.store.put(ScaleType::float32, 0, scale);
     } else {
-      if (thread > 1 || amax_alone) return;
+      if (thread > 1 || is_amax_alone()) return;
       ScaleMaker<Rule> own = scales;
       own.amax = thread == 0 ? rowwise.amax : columnwise.amax;
       if ((thread == 0 ? rowwise : columnwise).wanted) shared.constants[thread] = own.known_constants();
@@ -217,6 +219,7 @@ struct QuantizeTile {
     unrolled<run_length>([&](unsigned i) { floats.words[i] = bits_of(run[i]); });
     return floats;
   }
+  [[nodiscard]] FP8LAB_HD bool is_amax_alone() const { return turns() && amax_alone; }
   [[nodiscard]] FP8LAB_HD bool turns() const { return scales.rule.recipe().transform != Transform::none; }
   /// A column of a strip, as floats, turned where the recipe turns them.
   [[nodiscard]] FP8LAB_HD Run<float> column_of(const Vector<std::uint32_t, run_length>& strip, unsigned column) const {
@@ -238,7 +241,7 @@ struct QuantizeTile {
 #pragma unroll 1  // the body is long
 #endif
     for (unsigned k = 0; k < strips; ++k) {
-      const Place place = strip_place(k * threads + static_cast<unsigned>(thread));
+      const Place place = strip_place(k, static_cast<unsigned>(thread));
       const auto strip = strip_at(shared, place);
 #ifdef __CUDACC__
 #pragma unroll columns_at_once
@@ -266,11 +269,11 @@ struct QuantizeTile {
         });
       }
       if (!columnwise.wanted) return;
-      if (amax_alone) largest[t] = 0;
+      if (is_amax_alone()) largest[t] = 0;
       for_columns(t, shared, [&](Place place, const auto& strip, unsigned column) {
         const std::uint32_t amax = amax_of_column(strip, column);
         atomic_max(&shared.tiles[tile_of(false, place)], amax);
-        if (amax_alone) largest[t] = larger(largest[t], amax);
+        if (is_amax_alone()) largest[t] = larger(largest[t], amax);
       });
     });
   }
@@ -304,6 +307,7 @@ struct QuantizeTile {
     const unsigned wide_log2 = 7 - own.columns_log2;
     const unsigned tiles = side >> own.rows_log2 << wide_log2;
     const ScaleStore& store = own.store;
+    const ScaleType type = scales.rule.recipe().scale_type;
     // Columnwise scales stand as the codes do; swizzled, always as those of the transpose.
     const bool lines = kByRow || transposed || store.swizzled;
     const std::size_t first_row = corner.row >> own.rows_log2;
@@ -323,9 +327,9 @@ struct QuantizeTile {
       if (own.replicated) {
         replicate<kByRow>(own, lines, row, column, scale);
       } else if (store.swizzled) {
-        store.put(turned ? store.place(column, row) : store.place(row, column), scale);
+        store.put(type, turned ? store.place(column, row) : store.place(row, column), scale);
       } else {
-        store.put(turned ? column * store.columns + row : row * store.columns + column, scale);
+        store.put(type, turned ? column * store.columns + row : row * store.columns + column, scale);
       }
     }
   }
@@ -337,11 +341,12 @@ struct QuantizeTile {
     const std::size_t tall = std::size_t{1} << (kByRow ? own.rows_log2 : own.columns_log2);
     const std::size_t block = kByRow ? column : row;
     const std::size_t size = kByRow ? rows : columns;
+    const ScaleType type = scales.rule.recipe().scale_type;
 #ifdef __CUDACC__
 #pragma unroll 1
 #endif
     for (std::size_t line = first; line < first + tall && line < size; ++line) {
-      own.store.put(lines ? own.store.place(line, block) : own.store.place(block, line), scale);
+      own.store.put(type, lines ? own.store.place(line, block) : own.store.place(block, line), scale);
     }
   }
 

@@ -154,8 +154,9 @@ struct ScaleStore {
   [[nodiscard]] FP8LAB_HD std::size_t place(std::size_t row, std::size_t column) const {
     return swizzled ? swizzled_place(row, column, columns) : row * columns + column;
   }
-  FP8LAB_HD void put(std::size_t at, const TileScale& scale) const {
-    if (codes != nullptr) {
+  /// Stores a scale of that type.
+  FP8LAB_HD void put(ScaleType type, std::size_t at, const TileScale& scale) const {
+    if (type != ScaleType::float32) {
       codes[at] = scale.code;
     } else {
       scale_inv[at] = scale.scale_inv;
