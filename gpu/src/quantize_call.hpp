@@ -151,7 +151,7 @@ class Quantizing {
     if constexpr (std::is_same_v<Rule, AnyRecipe> || std::is_same_v<Rule, GivenRecipe>) {
       if (!call_.columnwise) {
         launch_(Cast<Source, Rule>{x_, call_.x.rows * call_.x.columns, scales(given ? nullptr : first.amax),
-                             first.codes.data(), first.scale_inv.data(), bits_at(raised)});
+                                   first.codes.data(), first.scale_inv.data(), bits_at(raised)});
         return;
       }
       auto kernel = tile_kernel<true>(plan(Direction::columnwise), raised);

@@ -84,9 +84,9 @@ TEST_CASE("blocks of threads that end beyond the tensor, in all types and direct
 }
 
 TEST_CASE("special values: tensors of zeros, -0, subnormals, infinities and NaNs") {
-  for (const std::string_view name :
-       {"te_mxfp8", "te_mxfp8_2d", "ocp_mxfp8_e5m2", "torchao_mxfp8_even", "te_nvfp4", "te_current_scaling",
-        "torchao_tensorwise", "te_block_1x128", "te_block_1x128_fp32", "given_scale", "te_block_128x128", "flashinfer_mxfp8"}) {
+  for (const std::string_view name : {"te_mxfp8", "te_mxfp8_2d", "ocp_mxfp8_e5m2", "torchao_mxfp8_even", "te_nvfp4",
+                                      "te_current_scaling", "torchao_tensorwise", "te_block_1x128",
+                                      "te_block_1x128_fp32", "given_scale", "te_block_128x128", "flashinfer_mxfp8"}) {
     const Recipe recipe = find_recipe(name).recipe;
     if (!gpu::has_kernel(recipe)) continue;
     INFO(name);

@@ -54,7 +54,8 @@ template <typename Source, typename Rule>
 struct Cast {
   static constexpr unsigned threads = 256;
   static constexpr unsigned runs = sizeof(Source) == 4 ? 2 : 4;
-  static constexpr unsigned least_blocks = std::is_same_v<Rule, GivenRecipe> ? 4 : 3;  // of a multiprocessor: 96 KiB in flight, or more
+  static constexpr unsigned least_blocks =
+      std::is_same_v<Rule, GivenRecipe> ? 4 : 3;  // of a multiprocessor: 96 KiB in flight, or more
   static constexpr std::size_t elements_of_block = std::size_t{threads} * runs * run_length;
   struct Shared {
     float factor;

@@ -47,8 +47,8 @@ struct QuantizeTile {
   static constexpr unsigned runs = side * across / threads;    // of a thread
   static constexpr unsigned pieces = side / per_load<Source>;  // of 16 bytes, in a row
   static constexpr unsigned per_word = Run<Source>::per_word;
-  static constexpr unsigned words = side / per_word;                            // of a row
-  static constexpr unsigned strips = words * (side / run_length) / threads;     // of a thread
+  static constexpr unsigned words = side / per_word;                                     // of a row
+  static constexpr unsigned strips = words * (side / run_length) / threads;              // of a thread
   static constexpr unsigned most_tiles = kUniform ? 1 : side * side / least_tile<Rule>;  // of a block, in a direction
   /// Of a multiprocessor: as many as its shared memory has room for, and its registers.
   static constexpr unsigned least_blocks = sizeof(Source) == 4 || least_tile<Rule> == 16 ? 2 : 4;
@@ -114,7 +114,8 @@ struct QuantizeTile {
   /// The tile of that element, among those of the block.
   [[nodiscard]] FP8LAB_HD unsigned tile_of(bool by_row, Place place) const {
     const TileDirection& own = by_row ? rowwise : columnwise;
-    const unsigned tile = (place.row >> own.rows_log2) * (side >> own.columns_log2) + (place.column >> own.columns_log2);
+    const unsigned tile =
+        (place.row >> own.rows_log2) * (side >> own.columns_log2) + (place.column >> own.columns_log2);
     return by_row ? tile : most_tiles + tile;
   }
   /// The word of shared memory where a piece of 16 bytes begins that lies in that row and column: pieces change places
@@ -139,7 +140,8 @@ struct QuantizeTile {
       if (whole) {
         Vector<Run<Source>, runs> own;  // all loads begin before the first is waited for
         const Source* from = x + at(corner, row_run(0, thread));
-        unrolled<runs>([&](unsigned k) { own[k] = load_run(from + k * (threads / across) * columns, run_length, true); });
+        unrolled<runs>(
+            [&](unsigned k) { own[k] = load_run(from + k * (threads / across) * columns, run_length, true); });
         make_constants(corner, thread, shared);
         unrolled<runs>([&](unsigned k) { put_values(shared, row_run(k, thread), own[k]); });
       } else {
@@ -264,9 +266,7 @@ struct QuantizeTile {
       const auto thread = static_cast<unsigned>(t);
       if (rowwise.wanted && is_block && thread % 32 == 0) atomic_max(&shared.tiles[0], largest[t]);
       if (rowwise.wanted && !is_block && thread % (1U << (rowwise.columns_log2 - 4)) == 0) {
-        unrolled<runs>([&](unsigned k) {
-          atomic_max(&shared.tiles[tile_of(true, row_run(k, thread))], amaxes[t][k]);
-        });
+        unrolled<runs>([&](unsigned k) { atomic_max(&shared.tiles[tile_of(true, row_run(k, thread))], amaxes[t][k]); });
       }
       if (!columnwise.wanted) return;
       if (is_amax_alone()) largest[t] = 0;
@@ -377,9 +377,8 @@ struct QuantizeTile {
                      &shared.codes[code_place(place)]);
         } else {
           auto* const to = reinterpret_cast<std::uint8_t*>(shared.codes) + place.row * side + place.column;
-          unrolled<run_length>([&](unsigned i) {
-            to[i * side] = static_cast<std::uint8_t>(codes.words[i / 4] >> (i % 4 * 8));
-          });
+          unrolled<run_length>(
+              [&](unsigned i) { to[i * side] = static_cast<std::uint8_t>(codes.words[i / 4] >> (i % 4 * 8)); });
         }
       });
     });

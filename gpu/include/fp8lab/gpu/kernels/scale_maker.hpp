@@ -48,7 +48,7 @@ struct TeMxRecipe {
   }
   [[nodiscard]] FP8LAB_HD constexpr ElementRule element() const { return {.format = format}; }
 };
-/// te_block_1x128, te_block_128x128 and their kin: Block by rule te, of any format, with scales of powers of two or not.
+/// te_block_1x128, te_block_128x128 and their kin: Block by rule te, of any format. Scales are powers of two or not.
 struct TeBlockRecipe {
   CodeFormat format = CodeFormat::e4m3;
   bool powers_of_two = true;

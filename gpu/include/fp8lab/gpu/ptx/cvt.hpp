@@ -144,8 +144,8 @@ template <typename Source>
 
 /// The magnitude of an E2M1 code by float32 and integer additions, for chips without the convert, 0 <= x <= 6.
 [[nodiscard]] FP8LAB_HD constexpr std::uint32_t e2m1_magnitude(float x) {
-  // 1. The spacing of E2M1 is 1/2 below 2, 1 below 4, and then 2, as that of float32 is in the binades of 2^22, 2^23 and
-  //    2^24: the addition rounds, and the last bits count spacings.
+  // 1. The spacing of E2M1 is 1/2 below 2, 1 below 4, and then 2, as that of float32 is from 2^22, 2^23 and 2^24 on:
+  //    the addition rounds, and the last bits count spacings.
   const auto halves = std::bit_cast<std::uint32_t>(x + 0x1p22F);
   const auto ones = std::bit_cast<std::uint32_t>(x + 0x1p23F);
   const auto twos = std::bit_cast<std::uint32_t>(x + 0x1p24F);
