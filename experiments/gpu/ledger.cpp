@@ -247,10 +247,9 @@ void check_head(const Value& root) {
     refuse("it is a ledger of schema ", count_of(root, "ledger"), ", and this fp8lab reads ", ledger_schema);
   }
   const Value& generator = root.at("generator");
-  if (text_of(generator, "name") != ledger_generator || count_of(generator, "version") < 1 ||
-      count_of(generator, "version") > gpu::generator_version) {
+  if (text_of(generator, "name") != ledger_generator || count_of(generator, "version") != gpu::generator_version) {
     refuse("its operands were drawn by ", printable(text_of(generator, "name")), " ", count_of(generator, "version"),
-           ", and this fp8lab has ", ledger_generator, " 1 to ", gpu::generator_version);
+           ", and this fp8lab has ", ledger_generator, " ", gpu::generator_version);
   }
 }
 

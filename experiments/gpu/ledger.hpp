@@ -17,7 +17,7 @@ namespace fp8lab::experiments {
 
 /// The version of a ledger's keys. It grows when a key is renamed, removed or gets another meaning.
 inline constexpr int ledger_schema = 1;
-/// The name of the generator that drew the operands; its version is the ledger's, at most gpu::generator_version.
+/// The name of the generator that drew the operands; its version is gpu::generator_version.
 inline constexpr std::string_view ledger_generator = "fp8lab recorder";
 /// The number of differences that a ledger keeps of a record; more would tell nothing new.
 inline constexpr std::size_t most_differences = 8;

@@ -69,12 +69,10 @@ void compare(const CastRecord& record, std::uint64_t chunk, const ReplayOptions&
   result.mismatches.push_back({record.sweep, "encode", chunk, record.digests[chunk], expected});
 }
 
-void compare(const DotRecord& record, int generator, std::uint64_t chunk, const ReplayOptions& options,
-             Replay& result) {
+void compare(const DotRecord& record, std::uint64_t chunk, const ReplayOptions& options, Replay& result) {
   const gpu::Instruction& instruction =
       *std::ranges::find(gpu::instructions(), record.instruction, &gpu::Instruction::name);
-  gpu::TileSet set = instruction.tiles(find_value<gpu::Draw>("draw", record.draw), record.seed);
-  set.version = generator;
+  const gpu::TileSet set = instruction.tiles(find_value<gpu::Draw>("draw", record.draw), record.seed);
   const std::uint64_t expected =
       gpu::model_tile_digests(model_named(options, record.model), set, record.first + chunk * record.tiles_per_chunk, 1,
                               record.tiles_per_chunk, options.threads)[0];
@@ -103,7 +101,7 @@ void compare(const ProductRecord& record, std::uint64_t /*chunk*/, const ReplayO
 void compare(const Ledger& ledger, const Task& task, const ReplayOptions& options, Replay& result) {
   switch (task.kind) {
     case Kind::cast: return compare(ledger.casts[task.record], task.chunk, options, result);
-    case Kind::dots: return compare(ledger.dots[task.record], ledger.generator, task.chunk, options, result);
+    case Kind::dots: return compare(ledger.dots[task.record], task.chunk, options, result);
     case Kind::primer: return compare(ledger.primer[task.record], task.chunk, options, result);
     case Kind::product: return compare(ledger.products[task.record], task.chunk, options, result);
   }

@@ -96,30 +96,6 @@ TEST_CASE("recorder: the words of generator 2 are these") {
         std::vector<std::uint64_t>{0x3ffbbf3cd336fb56, 0x3ff444e9f4ae3658, 0x40003e29f38db540, 0xc000297f537163f1});
 }
 
-TEST_CASE("recorder: the words of generator 1 are what devices drew") {
-  // Made by tests/gpu/recorder_words.py, too. The ledger of the H200 says that these are the device's.
-  gpu::TileSet set = instruction_named("mma.sync.m16n8k32.f32.e4m3.e5m2").tiles(Draw::gaussian, 7);
-  set.version = 1;
-  std::vector<std::uint64_t> words;
-  for (unsigned k = 0; k < 8; ++k) words.push_back(gpu::operand_word(set, false, 3, 2, k));
-  for (unsigned k = 0; k < 8; ++k) words.push_back(gpu::operand_word(set, true, 3, 2, k));
-  for (unsigned n = 0; n < 2; ++n) words.push_back(gpu::accumulator_word(set, 3, 1, n));
-  CHECK(words == std::vector<std::uint64_t>{0x7e, 0x7e, 0xfe, 0xfe, 0x78, 0x95, 0xfe, 0x7e, 0xfb, 0xfb, 0x7b, 0xfb,
-                                            0xfb, 0xfb, 0xfb, 0x7b, 0x7f7fffff, 0xff7fffff});
-  gpu::TileSet fp64 = instruction_named("mma.sync.m16n8k16.f64.f64.f64").tiles(Draw::gaussian, 7);
-  fp64.version = 1;
-  CHECK(gpu::operand_word(fp64, false, 3, 2, 0) == 0x7fefffffffffffffU);
-  CHECK(gpu::accumulator_word(fp64, 3, 1, 0) == 0x7cf0000000000000U);
-  CHECK(gpu::accumulator_word(fp64, 3, 1, 1) == 0xad30000000000000U);
-  // Draws without Gaussian words are those of version 2.
-  set.draw = Draw::subnormal;
-  gpu::TileSet now = set;
-  now.version = 2;
-  for (unsigned k = 0; k < 32; ++k) {
-    CHECK(gpu::operand_word(set, k % 2 == 0, 5, 2, k) == gpu::operand_word(now, k % 2 == 0, 5, 2, k));
-  }
-}
-
 TEST_CASE("recorder: every model of NVIDIA's instructions that no device has shown is asked") {
   std::set<std::string_view> asked;
   for (const int capability : {80, 89, 90, 100, 120}) {

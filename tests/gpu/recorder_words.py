@@ -35,27 +35,14 @@ def nearest_code(value, exponent_bits, mantissa_bits, bias, largest):
     return sign + code + ((exponent + bias - 1) << mantissa_bits)
 
 
-def code_of_version_1(total, exponent, exponent_bits, mantissa_bits, bias, largest):
-    """What devices made of total * 2^exponent: the leading bit was taken to be the one below the lowest."""
-    binade = max(1 - bias, exponent - 1)
-    steps = round(abs(total) * Fraction(2) ** (exponent - binade + mantissa_bits))  # ties to even
-    top = nearest_code(Fraction(largest), exponent_bits, mantissa_bits, bias, largest)
-    code = min((steps + ((binade - 1 + bias) << mantissa_bits)) & MASK, top)
-    return code | ((1 << (exponent_bits + mantissa_bits)) if total < 0 else 0)
-
-
-def gaussian(random, exponent, *form, version=2):
+def gaussian(random, exponent, *form):
     total = -8 * 32767 - 4
     for _half in range(2):
         total += sum(random >> (16 * i) & 0xFFFF for i in range(4))
         random = mixed((random + GOLDEN) & MASK)
     if form == F64:  # 40 random bits follow
         bits = (abs(total) << 40) + (random >> 24)
-        if version == 1:
-            return code_of_version_1(-bits if total < 0 else bits, exponent - 56, *form)
         return nearest_code((-bits if total < 0 else bits) * Fraction(2) ** (exponent - 56), *form)
-    if version == 1:
-        return code_of_version_1(total, exponent - 16, *form)
     return nearest_code(Fraction(total) * Fraction(2) ** (exponent - 16), *form)
 
 
@@ -65,29 +52,28 @@ F32 = (8, 23, 127, (2 - Fraction(1, 1 << 23)) * Fraction(2) ** 127)
 F64 = (11, 52, 1023, (2 - Fraction(1, 1 << 52)) * Fraction(2) ** 1023)
 
 
-def main(version):
+def main():
     seed, tile, row = 7, 3, 2
     of_tile = random_word(seed ^ 0x74696C65, tile)
     words = []
     for is_b, form in ((0, E4M3), (1, E5M2)):
         own_row = (tile * 2 + is_b) * 512 + row
         words += [
-            gaussian(random_word(seed, own_row * 128 + k), of_tile % 7 - 3, *form, version=version) for k in range(8)
+            gaussian(random_word(seed, own_row * 128 + k), of_tile % 7 - 3, *form) for k in range(8)
         ]
     places = [(tile * 256 + 1) * 512 + column for column in range(4)]
     words += [
-        gaussian(random_word(seed ^ 0x61636375, place), of_tile % 7 * 2 - 4, *F32, version=version) for place in places
+        gaussian(random_word(seed ^ 0x61636375, place), of_tile % 7 * 2 - 4, *F32) for place in places
     ]
     print(f"{random_word(7, 0):#x} {digest_term(3, 5):#x}")
     print(", ".join(f"{word:#x}" for word in words))
     own_row = tile * 2 * 512 + row
-    fp64 = [gaussian(random_word(seed, own_row * 128 + k), of_tile % 7 - 3, *F64, version=version) for k in range(2)]
+    fp64 = [gaussian(random_word(seed, own_row * 128 + k), of_tile % 7 - 3, *F64) for k in range(2)]
     fp64 += [
-        gaussian(random_word(seed ^ 0x61636375, place), of_tile % 7 * 2 - 4, *F64, version=version)
+        gaussian(random_word(seed ^ 0x61636375, place), of_tile % 7 * 2 - 4, *F64)
         for place in places[:2]
     ]
     print(", ".join(f"{word:#x}" for word in fp64))
 
 
-main(version=2)
-main(version=1)
+main()

@@ -21,8 +21,7 @@ enum class Draw : std::uint8_t {
 };
 inline constexpr int draws = 5;
 
-/// The version of what the functions below draw. A ledger names it, and a change of any word makes it grow. Version 1
-/// is what devices drew when CUDA 13.0 compiled encode() wrongly (formats/bits.hpp): only `gaussian` words are others.
+/// The version of what the functions below draw. A ledger names it, and a change of any word makes it grow.
 inline constexpr int generator_version = 2;
 
 /// Tiles of one instruction: D = A B^T + C with A of rows x depth words, B of columns x depth, C of rows x columns.
@@ -37,7 +36,6 @@ struct TileSet {
   std::uint64_t seed;
   Format scales = {};  ///< of block scales
   unsigned block = 0;  ///< elements of K that share one; 0: there are none
-  int version = generator_version;
 
   [[nodiscard]] FP8LAB_HD unsigned blocks() const { return block == 0 ? 0 : depth / block; }
   [[nodiscard]] FP8LAB_HD std::size_t words_of_a() const { return std::size_t{rows} * depth; }
@@ -62,23 +60,9 @@ struct TileSet {
 
 namespace generator {
 
-/// The code of a finite number as version 1 has it: std::countl_zero() was 64, so that the leading bit was looked for
-/// below the lowest one. Codes are right below twice the smallest normal number; soon above it all are the largest.
-[[nodiscard]] FP8LAB_HD constexpr std::uint64_t encode_of_version_1(const Format& format, const Unpacked& x) {
-  const int lowest = format.min_exponent();
-  const int binade = x.exponent - 1 < lowest ? lowest : x.exponent - 1;
-  const Cut cut = cut_at(x.significand, binade - format.mantissa_bits - x.exponent);
-  const bool up = rounds_up(Rounding::nearest_even, x.negative, (cut.kept & 1) != 0, cut.against_half, cut.inexact);
-  const std::uint64_t magnitude =
-      (static_cast<std::uint64_t>(binade - lowest) << format.mantissa_bits) + cut.kept + (up ? 1 : 0);
-  const std::uint64_t largest = format.max_code();
-  return (x.negative ? format.sign_mask() : 0) | (magnitude < largest ? magnitude : largest);
-}
-
 /// The normal numbers' share of what is drawn: a sum of eight uniform 16-bit integers, centred, times
 /// 2^(exponent - 16). Its standard deviation is 0.82 * 2^exponent. Of binary64, 40 random bits follow these 19.
-[[nodiscard]] FP8LAB_HD constexpr std::uint64_t gaussian(const Format& format, std::uint64_t random, int exponent,
-                                                         int version = generator_version) {
+[[nodiscard]] FP8LAB_HD constexpr std::uint64_t gaussian(const Format& format, std::uint64_t random, int exponent) {
   std::int64_t sum = -8 * 32767 - 4;
   for (int half = 0; half < 2; ++half) {
     for (int i = 0; i < 4; ++i) sum += static_cast<std::int64_t>(random >> (16 * i) & 0xFFFF);
@@ -92,7 +76,6 @@ namespace generator {
     exponent -= 40;
   }
   const Unpacked value{negative, magnitude == 0 ? Kind::zero : Kind::finite, exponent, magnitude};
-  if (version == 1 && magnitude != 0) return encode_of_version_1(format, value);
   const CastPolicy policy{};
   return encode(format, policy, value, policy.nan);
 }
@@ -177,13 +160,13 @@ namespace generator {
   std::uint64_t word = 0;
   switch (set.draw) {
     case Draw::random_bits: word = generator::any_code(format, random, tile % 8 != 3); break;
-    case Draw::gaussian: word = generator::gaussian(format, random, exponent, set.version); break;
+    case Draw::gaussian: word = generator::gaussian(format, random, exponent); break;
     case Draw::cancelling: {
       unsigned levels = 1;  // of distances: 1, 2, ... K / 2
       while ((2U << levels) <= set.depth) ++levels;
       const unsigned distance = 1U << (of_tile >> 8) % levels;
       const bool is_second = (k & distance) != 0;
-      word = generator::gaussian(format, random_word(set.seed, own_row * 128 + (k & ~distance)), exponent, set.version);
+      word = generator::gaussian(format, random_word(set.seed, own_row * 128 + (k & ~distance)), exponent);
       if (is_second && !is_b) word ^= format.sign_mask();
       if (is_second && (random >> 16) % 16 == 0) word ^= 1;
       break;
@@ -195,7 +178,7 @@ namespace generator {
       break;
     case Draw::special:
       word = (random >> 32) % 64 == 0 ? generator::special(format, mixed(random))
-                                      : generator::gaussian(format, random, exponent, set.version);
+                                      : generator::gaussian(format, random, exponent);
       break;
   }
   return word;
@@ -213,18 +196,18 @@ namespace generator {
   std::uint64_t word = 0;
   switch (set.draw) {
     case Draw::random_bits:
-      word = other % 2 == 0 ? generator::gaussian(format, random, static_cast<int>(other >> 8 & 31) - 16, set.version)
+      word = other % 2 == 0 ? generator::gaussian(format, random, static_cast<int>(other >> 8 & 31) - 16)
                             : generator::any_code(format, random, tile % 8 != 3);
       break;
     case Draw::gaussian:
-    case Draw::cancelling: word = generator::gaussian(format, random, exponent, set.version); break;
+    case Draw::cancelling: word = generator::gaussian(format, random, exponent); break;
     case Draw::subnormal:
       word = generator::small(format, random);
       if (other % 4 == 0) word = generator::any_code(format, random, true) >> 1 & format.magnitude_mask();
       break;
     case Draw::special:
       word = other % 8 == 0 ? generator::special(format, other >> 8)
-                            : generator::gaussian(format, random, exponent, set.version);
+                            : generator::gaussian(format, random, exponent);
       break;
   }
   return word;
