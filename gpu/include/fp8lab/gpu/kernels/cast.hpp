@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include "fp8lab/gpu/kernels/scale_maker.hpp"
 
@@ -53,9 +52,8 @@ struct Amax {
 template <typename Source, typename Rule>
 struct Cast {
   static constexpr unsigned threads = 256;
-  static constexpr unsigned runs = sizeof(Source) == 4 ? 2 : 4;
-  static constexpr unsigned least_blocks =
-      std::is_same_v<Rule, GivenRecipe> ? 4 : 3;  // of a multiprocessor: 96 KiB in flight, or more
+  static constexpr unsigned runs = sizeof(Source) == 4 ? 1 : 2;
+  static constexpr unsigned least_blocks = 4;  // of a multiprocessor: 64 KiB in flight
   static constexpr std::size_t elements_of_block = std::size_t{threads} * runs * run_length;
   struct Shared {
     float factor;

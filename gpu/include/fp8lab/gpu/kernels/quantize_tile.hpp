@@ -50,8 +50,8 @@ struct QuantizeTile {
   static constexpr unsigned words = side / per_word;                                     // of a row
   static constexpr unsigned strips = words * (side / run_length) / threads;              // of a thread
   static constexpr unsigned most_tiles = kUniform ? 1 : side * side / least_tile<Rule>;  // of a block, in a direction
-  /// Of a multiprocessor: as many as its shared memory has room for, and its registers.
-  static constexpr unsigned least_blocks = sizeof(Source) == 4 || least_tile<Rule> == 16 ? 2 : 4;
+  /// Of a multiprocessor: a fourth has room, too, but leaves each thread only 64 registers, and was slower on Hopper.
+  static constexpr unsigned least_blocks = sizeof(Source) == 4 || least_tile<Rule> == 16 ? 2 : 3;
   struct Shared {
     alignas(16) std::uint32_t values[side * words];    // NOLINT(modernize-avoid-c-arrays)
     alignas(16) std::uint32_t codes[side * side / 4];  // NOLINT(modernize-avoid-c-arrays): columnwise
