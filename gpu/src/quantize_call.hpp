@@ -203,16 +203,22 @@ class Quantizing {
   const Launch& launch_;
 };
 
-/// Calls f(rule) with the quickest that the recipe has. Precondition: has_kernel(recipe).
-template <typename Function>
+/// Calls f(rule) with the quickest that the recipe has for elements of type Source. Those of GivenScale and Block are
+/// compiled for the types that are quantized most, since each takes the compiler seconds; others take AnyRecipe.
+/// Precondition: has_kernel(recipe).
+template <typename Source, typename Function>
 void with_rule(const Recipe& recipe, const Function& f) {
   const ElementRule element = element_rule_of(recipe).value_or(ElementRule{});
   const bool plain = element.operation == TileOperation::multiply && element.nan == NanCode::positive_all_ones;
   if (plain && !element.stochastic && same_rule(recipe, TeMxRecipe::recipe())) return f(TeMxRecipe{element.format});
-  if (plain && !element.stochastic && same_rule(recipe, GivenRecipe::recipe())) return f(GivenRecipe{element.format});
-  for (const bool powers_of_two : {true, false}) {
-    const TeBlockRecipe blocks{element.format, powers_of_two};
-    if (plain && !element.stochastic && same_rule(recipe, blocks.recipe())) return f(blocks);
+  if constexpr (!std::is_same_v<Source, Half>) {
+    if (plain && !element.stochastic && same_rule(recipe, GivenRecipe::recipe())) return f(GivenRecipe{element.format});
+  }
+  if constexpr (std::is_same_v<Source, BFloat16>) {
+    for (const bool powers_of_two : {true, false}) {
+      const TeBlockRecipe blocks{element.format, powers_of_two};
+      if (plain && !element.stochastic && same_rule(recipe, blocks.recipe())) return f(blocks);
+    }
   }
   const TeNvFp4Recipe four_bits{recipe.transform, element.stochastic};
   if (plain && same_rule(recipe, four_bits.recipe())) return f(four_bits);
@@ -222,8 +228,9 @@ void with_rule(const Recipe& recipe, const Function& f) {
 template <typename Launch>
 void launch_quantize(const QuantizeCall& call, const Launch& launch) {
   with_elements(call.x, [&]<typename Source>(const Source* x) {
-    with_rule(call.recipe,
-              [&]<typename Rule>(const Rule& rule) { Quantizing<Source, Rule, Launch>(call, x, rule, launch).run(); });
+    with_rule<Source>(call.recipe, [&]<typename Rule>(const Rule& rule) {
+      Quantizing<Source, Rule, Launch>(call, x, rule, launch).run();
+    });
   });
 }
 
