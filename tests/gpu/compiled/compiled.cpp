@@ -133,7 +133,7 @@ std::vector<Limit> limits() {
   return {
       limit<FillZero>(32),
       limit<FillGaussian>(48),
-      limit<Amax<float>>(40),
+      limit<Amax<float>>(48),
       limit<Cast<float, AnyRecipe>>(64),
       limit<UpdateScales>(40),
       limit<SwizzleScales>(32),
