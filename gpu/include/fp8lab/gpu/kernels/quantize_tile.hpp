@@ -50,7 +50,8 @@ struct QuantizeTile {
   static constexpr unsigned words = side / per_word;                                     // of a row
   static constexpr unsigned strips = words * (side / run_length) / threads;              // of a thread
   static constexpr unsigned most_tiles = kUniform ? 1 : side * side / least_tile<Rule>;  // of a block, in a direction
-  /// Of a multiprocessor: a fourth has room, too, but leaves each thread only 64 registers, and was slower on Hopper.
+  /// The blocks of a multiprocessor. A fourth has room, too, but leaves each thread 64 registers, and was slower on
+  /// Hopper.
   static constexpr unsigned least_blocks = sizeof(Source) == 4 || least_tile<Rule> == 16 ? 2 : 3;
   struct Shared {
     alignas(16) std::uint32_t values[side * words];    // NOLINT(modernize-avoid-c-arrays)
@@ -140,8 +141,10 @@ struct QuantizeTile {
       if (whole) {
         Vector<Run<Source>, runs> own;  // all loads begin before the first is waited for
         const Source* from = x + at(corner, row_run(0, thread));
-        unrolled<runs>(
-            [&](unsigned k) { own[k] = load_run(from + k * (threads / across) * columns, run_length, true); });
+        unrolled<runs>([&](unsigned k) {
+          // NOLINTNEXTLINE(bugprone-implicit-widening-of-multiplication-result): they fit
+          own[k] = load_run(from + k * (threads / across) * columns, run_length, true);
+        });
         make_constants(corner, thread, shared);
         unrolled<runs>([&](unsigned k) { put_values(shared, row_run(k, thread), own[k]); });
       } else {
@@ -281,7 +284,7 @@ struct QuantizeTile {
                                                        unsigned column) const {
     const NanInAmax nan = scales.rule.recipe().nan_in_amax;
     if (turns()) return amax_of_run(nan, column_of(strip, column));
-    // Of the other column nothing is left.
+    // The shift and the mask leave nothing of the other column.
     return amax_of_word<Source>(amaxes_of_words<Source>(nan, strip) >> (column * 16) & (~0U >> (32 - 32 / per_word)));
   }
   /// The amax of the tensor, of all that threads have.
@@ -327,6 +330,7 @@ struct QuantizeTile {
       if (own.replicated) {
         replicate<kByRow>(own, lines, row, column, scale);
       } else if (store.swizzled) {
+        // NOLINTNEXTLINE(readability-suspicious-call-argument)
         store.put(type, turned ? store.place(column, row) : store.place(row, column), scale);
       } else {
         store.put(type, turned ? column * store.columns + row : row * store.columns + column, scale);
@@ -377,8 +381,10 @@ struct QuantizeTile {
                      &shared.codes[code_place(place)]);
         } else {
           auto* const to = reinterpret_cast<std::uint8_t*>(shared.codes) + place.row * side + place.column;
-          unrolled<run_length>(
-              [&](unsigned i) { to[i * side] = static_cast<std::uint8_t>(codes.words[i / 4] >> (i % 4 * 8)); });
+          unrolled<run_length>([&](unsigned i) {
+            // NOLINTNEXTLINE(bugprone-implicit-widening-of-multiplication-result): they fit
+            to[i * side] = static_cast<std::uint8_t>(codes.words[i / 4] >> (i % 4 * 8));
+          });
         }
       });
     });
@@ -419,6 +425,7 @@ struct QuantizeTile {
     const bool whole = is_whole(width, columnwise.codes);
     team.for_each_thread([&](std::size_t t) {
       const auto thread = static_cast<unsigned>(t);
+      // NOLINTNEXTLINE(bugprone-implicit-widening-of-multiplication-result): they fit
       std::size_t to = first + thread / across * width + thread % across * run_length;
 #ifdef __CUDACC__
 #pragma unroll 1

@@ -90,7 +90,7 @@ template <typename Rule>
 FP8LAB_HD_INLINE TileScale scale_of_rule(const Rule& rule, const ScaleConstants& constants, float amax) {
   return scale_of_amax(rule.recipe(), constants, amax);
 }
-/// That of NVFP4 by the instructions that convert to E4M3 and back, where the chip has them.
+/// The scale of NVFP4 by the instructions that convert to E4M3 and back, where the chip has them.
 FP8LAB_HD_INLINE TileScale scale_of_rule(const TeNvFp4Recipe& /*rule*/, const ScaleConstants& constants, float amax) {
   constexpr float most = std::numeric_limits<float>::max();
   const float product = amax * (constants.tensor_scale * constants.inverse_largest);

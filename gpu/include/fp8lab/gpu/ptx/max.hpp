@@ -26,8 +26,11 @@ template <typename Source>
 }
 /// The bits of an infinity, and those of all but signs.
 template <typename Source>
-inline constexpr std::uint32_t infinity_bits =
-    std::is_same_v<Source, float> ? 0x7F800000U : (std::is_same_v<Source, Half> ? 0x7C00U : 0x7F80U);
+inline constexpr std::uint32_t infinity_bits = 0x7F800000U;
+template <>
+inline constexpr std::uint32_t infinity_bits<Half> = 0x7C00U;
+template <>
+inline constexpr std::uint32_t infinity_bits<BFloat16> = 0x7F80U;
 template <typename Source>
 inline constexpr std::uint32_t magnitude_bits = sizeof(Source) == 4 ? 0x7FFFFFFFU : 0x7FFF7FFFU;
 
