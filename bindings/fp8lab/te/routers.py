@@ -184,7 +184,7 @@ def fused_moe_aux_loss_fwd(
         experts=int(num_experts), topk=int(topk), coefficient=float(coeff), sms=active_device().sms, **options(),
     )  # fmt: skip
     buffer = torch.tensor([float(factor), float(loss)], dtype=torch.float32)
-    return buffer[1].to(probs.dtype), buffer
+    return torch.tensor(float(loss), dtype=probs.dtype), buffer
 
 
 def fused_moe_aux_loss_fwd_graph_safe(

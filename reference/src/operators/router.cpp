@@ -389,7 +389,7 @@ struct RowGradient {
     }
     return of_score(i, parameters.topk > 1 ? normalized(g(i)) : g(i));
   }
-  /// That of another one.
+  /// The gradient by the logit of another expert.
   [[nodiscard]] float of_other(std::size_t i) const {
     if (!is_softmax()) return in_order ? 0 : of_score(i, 0);
     return parameters.softmax_first ? saved[i] * (0 - sum_gs) : 0;

@@ -58,7 +58,7 @@ struct RouterParameters {
 /// gradient needs: the sigmoid or the softmax (-infinity where softmax is of chosen ones and this one is not); of
 /// sqrtsoftplus the logits.
 ///
-/// Of equal scores the naive selection, below radix_from or above most_radix_experts, takes the one that comes first by
+/// The naive selection, below radix_from or above most_radix_experts, takes of equal scores the one that comes first by
 /// the reversed bits of its lane, then by number; it lists the largest first. Where only -infinity or NaN is left it
 /// takes expert 0 again, for topk up to 8. The radix selection takes the first one, counts +0 above -0 and NaN above
 /// infinity, and lists those above the least one, then those equal to it, by number.
