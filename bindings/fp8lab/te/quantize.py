@@ -47,6 +47,7 @@ __all__ = [
     "nvfp4_recipe",
     "quantize_as",
     "threads",
+    "write_delayed",
 ]
 
 
@@ -133,7 +134,7 @@ def dequantize(input: Any, otype: Any) -> Any:
 # --- one scale for the tensor -----------------------------------------------------------------------------------------
 
 
-def _write_delayed(quantizer: Any, x: Any, result: Any, given: dict[str, Any]) -> None:
+def write_delayed(quantizer: Any, x: Any, result: Any, given: dict[str, Any]) -> None:
     """The cast by the scale of earlier steps; the amax slot keeps the largest."""
     _check_float8(result)
     history = _history(format_name(quantizer.dtype)).copy()
@@ -372,7 +373,7 @@ def _random_bits(quantizer: Any, x: Any) -> Any:
 
 
 _WRITERS = {
-    "delayed": _write_delayed,
+    "delayed": write_delayed,
     "current": _write_current,
     "mxfp8": _write_mxfp8,
     "block": _write_block,

@@ -51,6 +51,15 @@ def with_type(recipe: str, dtype: str, dy=None):
     )
 
 
+def autocast(recipe, **options):
+    """The context of an FP8 region, by the name that the installed release has for it."""
+    import transformer_engine.pytorch as te
+
+    if hasattr(te, "autocast"):
+        return te.autocast(recipe=recipe, **options)
+    return te.fp8_autocast(enabled=True, fp8_recipe=recipe, **options)
+
+
 def compare_linear(
     te_recipe, recipe: str, dtype: str, steps: int = 3, bias: bool = True, delayed=None, dy=None
 ) -> None:
@@ -73,7 +82,7 @@ def compare_linear(
         x = drawn(step, tokens, inputs, dtype, step + 1).requires_grad_()
         gradient = drawn(step + 50, tokens, outputs, dtype, 1e-3)
         layer.zero_grad()
-        with te.autocast(recipe=te_recipe):
+        with autocast(te_recipe):
             y = layer(x)
         y.backward(gradient)
         with state.autocast(linear, delayed=delayed):
