@@ -28,6 +28,8 @@ class Release:
     """Arguments of the newest release's tensors that this one's do not take."""
     loads_file: bool = False
     """Whether its Python looks for the extension's file, and does not ask ``transformer_engine.common`` to load it."""
+    fused_attention_backends: tuple[str, ...] = ("NVTE_F16_arbitrary_seqlen", "NVTE_FP8", "NVTE_No_Backend")
+    """The members of an enumeration, which the newest release compares with its own."""
     activation_amax_is_wide: bool = True
     """Whether current scaling after an activation takes the amax of the unrounded result."""
     quantizer_defaults: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
@@ -60,8 +62,9 @@ def find_release(name: str) -> Release:
     if name not in table():
         raise ValueError(f"unknown release {name!r} of transformer_engine; known: {', '.join(releases())}")
     facts = {one.name for one in dataclasses.fields(Release)} - {"name"}
-    given = {key: value for key, value in table()[name].items() if key in facts}
-    return Release(name, **{key: tuple(one) if isinstance(one, list) else one for key, one in given.items()})
+    given: dict[str, Any] = {key: value for key, value in table()[name].items() if key in facts}
+    lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
+    return Release(name, **{**given, **lists})
 
 
 @functools.cache

@@ -47,7 +47,7 @@ def columnwise_swizzle(input: Any, scale_inv: Any) -> Any:
 
 def _swizzled(scales: Any, across: Any) -> Any:
     made = torch.from_numpy(fp8lab.swizzle_scales(across.contiguous().numpy())).view(scales.shape)
-    made.is_swizzled = True  # type: ignore[attr-defined]
+    made.is_swizzled = True
     return made
 
 

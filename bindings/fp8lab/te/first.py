@@ -159,9 +159,7 @@ def _define(name: str) -> None:
 
 def _gradient(name: str, grad: Any, input: Any, **given: Any) -> tuple[Any, Any]:
     """The unrounded gradient, and where it is wanted that of the bias before."""
-    made = operators().activation_backward(
-        name, matrix(grad), matrix(input), out_dtype="float32", **given, **options()
-    )
+    made = operators().activation_backward(name, matrix(grad), matrix(input), out_dtype="float32", **given, **options())
     return (as_tensor(made[0]), as_tensor(made[1])) if given else (as_tensor(made), None)
 
 

@@ -38,7 +38,12 @@ _ELEMENTS = {0: torch.uint8, 2: torch.int32, 4: torch.float32, 5: torch.float16,
 _FORMATS = {7: "e4m3", 8: "e5m2", 10: "e2m1"}
 
 
-_MODULES = {"float8": "float8_tensor", "mxfp8": "mxfp8_tensor", "block": "float8_blockwise_tensor", "nvfp4": "nvfp4_tensor"}
+_MODULES = {
+    "float8": "float8_tensor",
+    "mxfp8": "mxfp8_tensor",
+    "block": "float8_blockwise_tensor",
+    "nvfp4": "nvfp4_tensor",
+}
 _QUANTIZERS = {
     "delayed": "Float8Quantizer", "current": "Float8CurrentScalingQuantizer", "mxfp8": "MXFP8Quantizer",
     "block": "Float8BlockQuantizer", "nvfp4": "NVFP4Quantizer",

@@ -13,58 +13,70 @@ import transformer_engine
 import transformer_engine.pytorch as te
 from transformer_engine.common import recipe as recipes
 
-#: The recipes by the device that has them, and fp8lab's name of the same.
+#: The recipes that a device has, and fp8lab's name of the same.
 LINEAR = {
-    "DelayedScaling": ("h100", "te_delayed_hopper"),
-    "Float8CurrentScaling": ("h100", "te_current_scaling_hopper"),
-    "Float8BlockScaling": ("h100", "te_block_hopper"),
-    "MXFP8BlockScaling": ("b200", "te_mxfp8_blackwell"),
-    "NVFP4BlockScaling": ("b200", "te_nvfp4_blackwell"),
+    "h100": {
+        "DelayedScaling": "te_delayed_hopper",
+        "Float8CurrentScaling": "te_current_scaling_hopper",
+        "Float8BlockScaling": "te_block_hopper",
+    },
+    "b200": {
+        "DelayedScaling": "te_delayed_blackwell",
+        "Float8CurrentScaling": "te_current_scaling_blackwell",
+        "Float8BlockScaling": "te_block_blackwell",
+        "MXFP8BlockScaling": "te_mxfp8_blackwell",
+        "NVFP4BlockScaling": "te_nvfp4_blackwell",
+    },
 }
+#: A GPU deals out the words of stochastic rounding in an order of its own.
+OPTIONS = {"NVFP4BlockScaling": {"disable_stochastic_rounding": True}, "DelayedScaling": {"amax_history_len": 2}}
 SIZE, INNER, HEADS = 64, 128, 4
 MODULES = {
-    "Linear": lambda: te.Linear(SIZE, SIZE),
-    "LayerNormLinear": lambda: te.LayerNormLinear(SIZE, SIZE, normalization="RMSNorm"),
-    "LayerNormMLP": lambda: te.LayerNormMLP(SIZE, INNER, activation="swiglu"),
-    "TransformerLayer": lambda: te.TransformerLayer(
-        SIZE, INNER, HEADS, hidden_dropout=0.0, attention_dropout=0.0, params_dtype=torch.bfloat16
+    "Linear": lambda **options: te.Linear(SIZE, SIZE, **options),
+    "LayerNormLinear": lambda **options: te.LayerNormLinear(SIZE, SIZE, normalization="RMSNorm", **options),
+    "LayerNormMLP": lambda **options: te.LayerNormMLP(SIZE, INNER, activation="swiglu", **options),
+    "TransformerLayer": lambda **options: te.TransformerLayer(
+        SIZE, INNER, HEADS, hidden_dropout=0.0, attention_dropout=0.0, **options
     ),
 }
 
 
+def recipe_of(name: str):
+    return getattr(recipes, name)(**OPTIONS.get(name, {}))
+
+
 def steps(module, recipe, count: int) -> list:
     """The outputs and gradients of some steps."""
-    dtype, found = next(module.parameters()).dtype, []
+    found: list = []
     for step in range(count):
-        x = checks.drawn(step, 32 * 2, SIZE, "float32").to(dtype).view(32, 2, SIZE).requires_grad_()
+        x = checks.drawn(step, 32 * 2, SIZE, "bfloat16").view(32, 2, SIZE).requires_grad_()
         with checks.autocast(recipe):
             y = module(x)
-        y.backward(checks.drawn(step + 9, 32 * 2, SIZE, "float32", 1e-2).to(dtype).view(y.shape))
+        y.backward(checks.drawn(step + 9, 32 * 2, SIZE, "bfloat16", 1e-2).view(y.shape))
         found += [checks.words(y), checks.words(x.grad)]
     return found
 
 
 def trains_and_resumes(module: str, recipe: str) -> None:
     """Two steps, a checkpoint of state_dict through a file, and the third step: the same from the checkpoint."""
-    made, again = MODULES[module](), MODULES[module]()
-    steps(made, getattr(recipes, recipe)(), 2)
+    made, again = (MODULES[module](params_dtype=torch.bfloat16) for _ in range(2))
+    steps(made, recipe_of(recipe), 2)
     file = io.BytesIO()
     torch.save(made.state_dict(), file)
     file.seek(0)
     again.load_state_dict(torch.load(file, weights_only=False))
-    assert steps(made, getattr(recipes, recipe)(), 1) == steps(again, getattr(recipes, recipe)(), 1)
-    assert made is not again and all(parameter.grad is not None for parameter in again.parameters())
+    assert steps(made, recipe_of(recipe), 1) == steps(again, recipe_of(recipe), 1)
+    assert all(parameter.grad is not None for parameter in again.parameters())
 
 
-def linear(recipe: str) -> None:
+def linear(device: str, recipe: str) -> None:
     import fp8lab
 
-    options, more = {}, {}
-    if recipe == "DelayedScaling":
-        options, more = {"amax_history_len": 2}, {"delayed": fp8lab.Delayed(amax_history_len=2)}
-    elif recipe == "NVFP4BlockScaling":
-        options, more = {"disable_stochastic_rounding": True}, {"dy": fp8lab.NvFp4(with_rht=True)}
-    checks.compare_linear(getattr(recipes, recipe)(**options), LINEAR[recipe][1], "bfloat16", **more)
+    more = {
+        "DelayedScaling": {"delayed": fp8lab.Delayed(amax_history_len=2)},
+        "NVFP4BlockScaling": {"dy": fp8lab.NvFp4(with_rht=True)},
+    }
+    checks.compare_linear(recipe_of(recipe), LINEAR[device][recipe], "bfloat16", **more.get(recipe, {}))
 
 
 def wgrad_in_high_precision() -> None:
@@ -81,13 +93,12 @@ def wgrad_in_high_precision() -> None:
 
 
 def main(device: str) -> None:
-    found = {name for name in LINEAR if hasattr(recipes, name)}
     cases = {}
-    for recipe in sorted(name for name in found if LINEAR[name][0] == device):
-        cases[f"te.Linear under {recipe}"] = lambda recipe=recipe: linear(recipe)
+    for recipe in (name for name in LINEAR[device] if hasattr(recipes, name)):
+        cases[f"te.Linear under {recipe}"] = lambda recipe=recipe: linear(device, recipe)
         for module in MODULES:
             cases[f"{module}, {recipe}"] = lambda module=module, recipe=recipe: trains_and_resumes(module, recipe)
-    if hasattr(recipes, "_OverrideLinearPrecision"):
+    if hasattr(recipes, "_OverrideLinearPrecision") and device == "h100":
         cases["override_linear_precision"] = wgrad_in_high_precision
     wrong = {}
     for name, case in cases.items():
