@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operands of device_words.py, by integers and exact steps, so that they are the same on every machine."""
+
+import numpy as np
+
+
+def hashed(count: int, seed: int) -> np.ndarray:
+    """Well mixed words of 32 bits, as uint64."""
+    mask = np.uint64(0xFFFFFFFF)
+    h = (np.arange(count, dtype=np.uint64) * np.uint64(2654435761) + np.uint64(seed * 0x9E3779B9 % 2**32)) & mask
+    for shift, factor in ((15, 0x2C1B3C6D), (12, 0x297A2D39), (15, 1)):
+        h ^= h >> np.uint64(shift)
+        h = (h * np.uint64(factor)) & mask
+    return h
+
+
+def uniform(count: int, seed: int) -> np.ndarray:
+    """Multiples of 2^-23 in [-1, 1)."""
+    return (hashed(count, seed) >> np.uint64(8)).astype(np.float64) * 2.0**-23 - 1.0
+
+
+def drawn(seed: int, shape, scale: float = 1.0, wide: bool = False) -> np.ndarray:
+    """Values in [-scale, scale), float32; wide: of many binades."""
+    count = int(np.prod(shape))
+    values = uniform(count, seed) * scale
+    if wide:
+        values *= np.exp2((hashed(count, seed + 1000) % np.uint64(13)).astype(np.float64) - 8)
+    return values.astype(np.float32).reshape(shape)
+
+
+def normal(seed: int, shape, scale: float = 1.0) -> np.ndarray:
+    """Sums of four uniform numbers, some of them outliers, float32."""
+    count = int(np.prod(shape))
+    total = sum(uniform(count, seed * 4 + i + 77) for i in range(4))
+    total[hashed(count, seed + 5) % np.uint64(61) == 0] *= 16
+    return (total * scale).astype(np.float32).reshape(shape)

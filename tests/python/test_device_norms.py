@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Norms beside those of NVIDIA's kernels on an H200 (tests/vectors/device/README.md).
+
+fp8lab rounds the reciprocal root correctly and adds in an order of its own, the kernels take CUDA's rsqrtf, of which the
+CUDA programming guide says 2 ulp, and add as their tiles lie. In a type of 16 bits an output may then be the neighbouring
+word, where its exact value is near the middle of two; more would be another formula.
+"""
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import fp8lab
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+VECTORS = Path(__file__).parents[1] / "vectors" / "device" / "h200_norms.npz"
+sys.path.insert(0, str(Path(__file__).parent / "te"))
+from drawn_words import drawn, normal  # noqa: E402
+
+
+def ordered(words):
+    """Words of 16 bits as integers in the order of their values."""
+    unsigned = words.view(np.uint16).astype(np.int32)
+    return np.where(unsigned >> 15, -(unsigned & 0x7FFF), unsigned & 0x7FFF)
+
+
+def words_of(array, dtype):
+    tensor = torch.from_numpy(np.asarray(array, np.float32)) if not isinstance(array, torch.Tensor) else array
+    return tensor.to(dtype).contiguous().view(torch.int16).numpy().reshape(-1)
+
+
+def computed(kind, dtype, rows, hidden, zero_centered):
+    def tensor(values):
+        return torch.from_numpy(values).to(dtype)
+
+    x = tensor(normal(40 + rows, (rows, hidden)))
+    x[1] *= 30
+    w, b, dz = tensor(drawn(41, (hidden,))), tensor(drawn(42, (hidden,))), tensor(drawn(43, (rows, hidden)))
+    given = {"zero_centered_gamma": zero_centered}
+    if kind == "layer":
+        y, mean, rsigma = fp8lab.operators.layernorm(x, w, b, eps=1e-5, **given)
+        dx, dgamma, dbeta = fp8lab.operators.layernorm_backward(dz, x, mean, rsigma, w, **given)
+        return {"y": y, "dx": dx, "dgamma": dgamma, "dbeta": dbeta}
+    y, rsigma = fp8lab.operators.rmsnorm(x, w, eps=1e-5, **given)
+    dx, dgamma = fp8lab.operators.rmsnorm_backward(dz, x, rsigma, w, **given)
+    return {"y": y, "dx": dx, "dgamma": dgamma}
+
+
+def test_norms_beside_those_of_an_h200():
+    recorded = np.load(VECTORS)
+    calls = sorted({tuple(name.split("/")[:4]) for name in recorded.files})
+    assert len(calls) == 46
+    words, other = Counter(), Counter()
+    for kind, type_name, shape, centered in calls:
+        rows, hidden = map(int, shape.split("x"))
+        dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[type_name]
+        for part, made in computed(kind, dtype, rows, hidden, centered == "True").items():
+            expected = recorded[f"{kind}/{type_name}/{shape}/{centered}/{part}"]
+            own = words_of(made, dtype)[: expected.size]
+            distance = np.abs(ordered(own) - ordered(expected))
+            assert distance.max() <= 1, (kind, type_name, shape, centered, part)
+            words[part] += expected.size
+            other[part] += int((distance != 0).sum())
+    assert words == {"y": 46 * 1024, "dx": 46 * 1024, "dgamma": 7584, "dbeta": 3792}
+    assert other == {"y": 1, "dx": 3, "dgamma": 4, "dbeta": 0}
