@@ -90,6 +90,11 @@ def _marked(tensor: Any, on_gpu: bool = True) -> Any:
     return tensor
 
 
+def placed(tensor: Any, device: Any) -> Any:
+    """A tensor that the extension made on a device."""
+    return _marked(tensor, _is_gpu(device))
+
+
 _LIVING: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 

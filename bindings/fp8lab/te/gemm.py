@@ -207,7 +207,9 @@ def _multiply(
 
 def _kind_of_product(left: Operand, right: Operand) -> str:
     if left.kind != right.kind:
-        raise ValueError(f"GEMM of B {left.kind} and A {right.kind}: cuBLAS has none; both must be of one kind")
+        raise RuntimeError(
+            f"GEMM of B {left.kind} and A {right.kind}: cuBLAS has none; both must be of one kind (scaling_mode)"
+        )
     if left.kind == "plain" and left.array.dtype != right.array.dtype:
         raise ValueError(f"GEMM of B {left.array.dtype} and A {right.array.dtype}: both must have one type")
     return left.kind

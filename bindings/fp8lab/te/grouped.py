@@ -13,7 +13,8 @@ import torch
 
 from fp8lab.te.gemm import generic_gemm
 from fp8lab.te.layouts import swizzle_scales_for_gemm_
-from fp8lab.te.quantize import bias_gradient, new_member, quantize
+from fp8lab.te.quantize import bias_gradient, current_scale, new_member, quantize
+from fp8lab.te.state import amax_of
 from fp8lab.te.tensors import kind_of_quantizer
 
 EXPORTED = (
@@ -110,7 +111,13 @@ def _grouped(tensor: Any, quantizer: Any, members: Any, sizes: Any, first_dims: 
         if hasattr(whole, own)
     }
     if kind in ("delayed", "current"):
-        fields["columnwise_scale_inv"] = fields["scale_inv"] if fields["columnwise_data"] is not None else None
+        inverses = torch.cat([torch.ones(1) if one is None else one._scale_inv.detach() for one in members])
+        fields["scale_inv"] = inverses if fields["data"] is not None else None
+        fields["columnwise_scale_inv"] = inverses if fields["columnwise_data"] is not None else None
+    if kind == "current":
+        amaxes = [amax_of(part) for part in torch.split(tensor[: sum(sizes)], sizes)]
+        fields["amax"] = torch.tensor(amaxes)
+        fields["scale"] = torch.tensor([current_scale(quantizer, amax) for amax in amaxes])
     if kind == "nvfp4":
         fields.update(
             row_scaled_nvfp4=quantizer.row_scaled_nvfp4, nvfp4_use_4over6=quantizer.nvfp4_use_4over6,

@@ -42,6 +42,7 @@ __all__ = [
     *EXPORTED,
     "as_quantized",
     "bias_gradient",
+    "current_scale",
     "new_member",
     "block_scales",
     "nvfp4_recipe",
@@ -169,6 +170,12 @@ def _write_current(quantizer: Any, x: Any, result: Any, given: dict[str, Any]) -
         amax = _largest_of_group(quantizer, [own])[0]
     made = fp8lab.quantize(x, recipe, amax=None if amax is None else [amax], threads=threads())
     _store_float8(result, made)
+
+
+def current_scale(quantizer: Any, amax: float) -> float:
+    """The scale that an amax makes."""
+    recipe = _current_recipe(format_name(quantizer.dtype), quantizer.amax_epsilon, quantizer.force_pow_2_scales)
+    return float(fp8lab.quantize(np.full((1, 1), amax, np.float32), recipe).factor)
 
 
 @functools.cache

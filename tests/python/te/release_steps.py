@@ -41,6 +41,10 @@ MODULES = {
 }
 
 
+#: The forms of an ``_extra_state`` that a release reads.
+FORMS = {"2.10.0": ("first", "second"), "2.2.0": ("second",), "1.13.0": ("first",)}
+
+
 def recipe_of(name: str):
     return getattr(recipes, name)(**OPTIONS.get(name, {}))
 
@@ -98,6 +102,8 @@ def main(device: str) -> None:
         cases[f"te.Linear under {recipe}"] = lambda recipe=recipe: linear(device, recipe)
         for module in MODULES:
             cases[f"{module}, {recipe}"] = lambda module=module, recipe=recipe: trains_and_resumes(module, recipe)
+    for form in FORMS[transformer_engine.__version__] if device == "h100" else ():
+        cases[f"the {form} form of an extra state"] = lambda form=form: checks.the_extra_state_goes_both_ways(form)
     if hasattr(recipes, "_OverrideLinearPrecision") and device == "h100":
         cases["override_linear_precision"] = wgrad_in_high_precision
     wrong = {}
