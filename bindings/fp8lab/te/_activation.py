@@ -190,6 +190,13 @@ class Activation:
             if hasattr(BackwardCFunction, name):
                 own = getattr(BackwardCFunction, name)
                 self._replaced.set(BackwardCFunction, name, under(self._mode, own))
+        hooks = torch.autograd.graph.saved_tensors_hooks
+        own_init = hooks.__init__
+
+        def init(this: Any, pack: Any, unpack: Any) -> None:  # recomputation runs in such a hook
+            own_init(this, under(self._mode, pack), under(self._mode, unpack))
+
+        self._replaced.set(hooks, "__init__", init)
         self._mode.__enter__()
 
     def _sees_gpu(self, depth: int) -> bool:

@@ -83,8 +83,12 @@ def group_quantize(
     if output is not None and noop_flag is not None and float(noop_flag) == 1.0:
         return output
     sizes = _sizes(tensor, num_tensors, first_dims, last_dims)
+    own = quantizer
+    if kind_of_quantizer(quantizer) in ("delayed", "current") and not quantizer.rowwise_usage:
+        own = quantizer.copy()  # the grouped kernel writes transposes alone as well
+        own.set_usage(rowwise=True)
     members = [
-        quantize(part, quantizer, None, noop_flag) if part.shape[0] else None
+        quantize(part, own, None, noop_flag) if part.shape[0] else None
         for part in torch.split(tensor[: sum(sizes)], sizes)
     ]
     made = _grouped(tensor, quantizer, members, sizes, first_dims, tensor_offsets)
@@ -92,7 +96,9 @@ def group_quantize(
         return made
     if output.num_tensors != num_tensors or tuple(output.logical_shape) != tuple(tensor.shape):
         raise ValueError("group_quantize: output has an incompatible logical shape.")
-    for name in ("rowwise_data", "columnwise_data", "scale_inv", "columnwise_scale_inv", "amax", "columnwise_amax"):
+    for name in (
+        "rowwise_data", "columnwise_data", "scale_inv", "columnwise_scale_inv", "amax", "columnwise_amax", "scale",
+    ):  # fmt: skip
         if getattr(output, name) is not None:
             getattr(output, name).detach().copy_(getattr(made, name))
     return output

@@ -29,11 +29,12 @@ without_torch = pytest.mark.skipif(
 )
 
 
-def folder_of(release: str) -> Path:
-    """What stands first on the path of modules for an older release; the test is skipped where it is not installed."""
-    found = RELEASES / f"transformer_engine-{release}"
+def folder_of(release: str, package: str = "transformer_engine") -> Path:
+    """What stands first on the path of modules for another release, or for a package that the tests install apart; the test is
+    skipped where it is not installed."""
+    found = RELEASES / f"{package}-{release}"
     if not found.exists():
-        pytest.skip(f"transformer_engine {release} is not installed in {found}")
+        pytest.skip(f"{package} {release} is not installed in {found}")
     return found
 
 

@@ -96,6 +96,31 @@ def wgrad_in_high_precision() -> None:
     assert checks.words(layer.weight.grad) == checks.words(fp8lab.linear_wgrad(gradient, x, recipe="tf32_hopper"))
 
 
+def under_accelerate() -> None:
+    """The last accelerate whose handler names override_linear_precision: its Accelerator trains as te.fp8_autocast does by hand."""
+    import accelerate
+    from accelerate.utils import TERecipeKwargs
+
+    assert accelerate.__version__ == "1.10.1"
+    facts = {"amax_history_len": 4, "amax_compute_algo": "max", "override_linear_precision": (False, False, True)}
+    made = accelerate.Accelerator(cpu=True, mixed_precision="fp8", kwargs_handlers=[TERecipeKwargs(**facts)])
+    models = []
+    for _ in range(2):
+        torch.manual_seed(1)
+        models.append(torch.nn.Sequential(torch.nn.Linear(SIZE, INNER), torch.nn.ReLU(), torch.nn.Linear(INNER, SIZE)))
+    with torch.no_grad():
+        accelerate.utils.transformer_engine.convert_model(models[0])
+    models[1], _ = made.prepare(models[1], torch.optim.SGD(models[1].parameters(), lr=0.1))
+    recipe = recipes.DelayedScaling(**facts)
+    for step in range(3):
+        x, gradient = checks.drawn(step, 32, SIZE, "float32"), checks.drawn(step + 9, 32, SIZE, "float32")
+        with checks.autocast(recipe), torch.autocast("cuda", dtype=torch.bfloat16):
+            models[0](x).float().backward(gradient)
+        models[1](x).backward(gradient)
+    for by_hand, by_accelerate in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        assert checks.words(by_hand.grad) == checks.words(by_accelerate.grad)
+
+
 def main(device: str) -> None:
     cases = {}
     for recipe in (name for name in LINEAR[device] if hasattr(recipes, name)):
@@ -106,6 +131,7 @@ def main(device: str) -> None:
         cases[f"the {form} form of an extra state"] = lambda form=form: checks.the_extra_state_goes_both_ways(form)
     if hasattr(recipes, "_OverrideLinearPrecision") and device == "h100":
         cases["override_linear_precision"] = wgrad_in_high_precision
+        cases["accelerate 1.10.1"] = under_accelerate
     wrong = {}
     for name, case in cases.items():
         try:

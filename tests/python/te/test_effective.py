@@ -353,6 +353,7 @@ def test_the_real_accelerator_does_what_is_told(accelerate, device):
     for name in MODELS:
         told = {one.name: one.becomes for one in converted_layers(models()[name], "TE") if one.becomes}
         assert real["models"][name] == told
+    assert real["compared"]["by hand"] == real["compared"]["by accelerate"]
     trained = real["trained"]
     assert trained["resumed"] == trained["after"] and len(set(trained["before"] + trained["after"])) == 6
     assert [key for key in trained["keys"] if key.endswith("_extra_state")]

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ if EXHAUSTIVE:
     CASES += [("h100", ["block"]), ("b200", ["delayed", "current", "mxfp8"])]
 
 
-def on_two_processes(device: str, script: Path, *words: str) -> list[warm.Told]:
+def on_two_processes(device: str, script: Path, *words: str, options: Sequence[str] = (), path=()) -> list[warm.Told]:
     """What torchrun starts, by the environment that it gives them."""
     with socket.socket() as one:
         one.bind(("localhost", 0))
@@ -32,7 +33,8 @@ def on_two_processes(device: str, script: Path, *words: str) -> list[warm.Told]:
         "OMP_NUM_THREADS": "1",
     }
     ranks = [{**facts, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
-    return warm.run_together(*((["--device", device, script, *words], {"env": rank}) for rank in ranks))
+    command = ["--device", device, *options, script, *words]
+    return warm.run_together(*((command, {"env": rank, "path": path}) for rank in ranks))
 
 
 @without_transformer_engine

@@ -22,10 +22,9 @@ HERE = Path(__file__).parent
 @without_torch
 @pytest.mark.parametrize(("release", "device"), CASES)
 def test_every_module_trains_and_resumes_under_every_recipe(release: str, device: str) -> None:
-    told = warm.run(
-        "--device", device, HERE / "release_steps.py", device, path=[folder_of(release)], env={"OMP_NUM_THREADS": "1"}
-    )
+    path = [folder_of(release), *([folder_of("1.10.1", "accelerate")] if release == "1.13.0" else [])]
+    told = warm.run("--device", device, HERE / "release_steps.py", device, path=path, env={"OMP_NUM_THREADS": "1"})
     assert told.returncode == 0, told.stderr[-3000:]
     found = json.loads(told.stdout.splitlines()[-1])
     assert found["release"] == release and found["wrong"] == {}
-    assert len(found["cases"]) >= {"2.10.0": 15, "2.2.0": 10, "1.13.0": 6}[release]
+    assert len(found["cases"]) >= {"2.10.0": 15, "2.2.0": 10, "1.13.0": 8}[release]
