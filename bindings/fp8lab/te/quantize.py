@@ -175,7 +175,9 @@ def _write_current(quantizer: Any, x: Any, result: Any, given: dict[str, Any]) -
 def current_scale(quantizer: Any, amax: float) -> float:
     """The scale that an amax makes."""
     recipe = _current_recipe(format_name(quantizer.dtype), quantizer.amax_epsilon, quantizer.force_pow_2_scales)
-    return float(fp8lab.quantize(np.full((1, 1), amax, np.float32), recipe).factor)
+    factor = fp8lab.quantize(np.full((1, 1), amax, np.float32), recipe).factor
+    assert factor is not None
+    return factor
 
 
 @functools.cache

@@ -140,7 +140,9 @@ def benchmark() -> dict:
     by_hand = scores(model, torch.optim.AdamW(model.parameters(), lr=0.01), lambda loss: loss.backward())
     AcceleratorState._reset_state(True)
     GradientState._reset_state()
-    accelerator = Accelerator(cpu=True, mixed_precision="fp8", kwargs_handlers=[TERecipeKwargs(fp8_format="HYBRID", **facts)])
+    accelerator = Accelerator(
+        cpu=True, mixed_precision="fp8", kwargs_handlers=[TERecipeKwargs(fp8_format="HYBRID", **facts)]
+    )
     model = small_model()
     model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=0.01))
     return {"by hand": by_hand, "by accelerate": scores(model, optimizer, accelerator.backward)}

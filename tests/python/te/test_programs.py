@@ -68,7 +68,10 @@ def test_the_primer_prints_the_digits_of_the_gpu_that_it_was_run_on(documentatio
 def test_a_llama_of_hugging_face_trains_under_accelerate():
     """transformers 5.24.0 and accelerate 1.15.0, unmodified: all 15 Linear layers are converted and cast."""
     pytest.importorskip("accelerate")
-    path = [folder_of(release, name) for name, release in (("transformers", "5.24.0"), ("tokenizers", "0.23.3"), ("regex", "2026.11.19"))]
+    path = [
+        folder_of(release, name)
+        for name, release in (("transformers", "5.24.0"), ("tokenizers", "0.23.3"), ("regex", "2026.11.19"))
+    ]
     environment = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     done = warm.run("--device", "h100", HERE / "real_llama.py", path=path, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
