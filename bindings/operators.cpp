@@ -16,6 +16,7 @@
 #include "fp8lab/reference/operators/permutation.hpp"
 #include "fp8lab/reference/operators/rope.hpp"
 #include "fp8lab/reference/operators/softmax.hpp"
+#include "fp8lab/reference/units/special_function.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {
@@ -448,6 +449,27 @@ void bind_operators(py::module_& module) {
         apply_elementary(name, view(x), to, threads);
       },
       py::arg("name"), py::arg("x").noconvert(), py::arg("out").noconvert(), py::arg("threads"));
+  module.def("special_functions", [] {
+    std::vector<std::pair<std::string, std::string>> all;
+    for (const auto& one : special_functions) all.emplace_back(one.name, one.words);
+    return all;
+  });
+  module.def("special_units", [] {
+    std::vector<std::pair<std::string, std::string>> all;
+    for (const auto& one : special_units) all.emplace_back(one.name, one.words);
+    return all;
+  });
+  module.def(
+      "special_function",
+      [](const std::string& units, const std::string& name, bool ftz, const Array<float>& x, Array<float> out,
+         int threads) {
+        const auto to = mutable_view(out);
+        const py::gil_scoped_release release;
+        apply_special_function(find_value<SpecialUnits>("units", units), find_value<SpecialFunction>("name", name),
+                               ftz ? Subnormals::flushed : Subnormals::kept, view(x), to, threads);
+      },
+      py::arg("units"), py::arg("name"), py::arg("ftz"), py::arg("x").noconvert(), py::arg("out").noconvert(),
+      py::arg("threads"));
   bind_activations(module);
   bind_norms(module);
   bind_softmax(module);

@@ -36,6 +36,7 @@ from fp8lab import (
     _state,
     _tensor_parallel,
     _trace,
+    _units,
     experiments,
     gpu,
     operators,
@@ -75,6 +76,7 @@ from fp8lab._shapes import *
 from fp8lab._state import *
 from fp8lab._tensor_parallel import *
 from fp8lab._trace import *
+from fp8lab._units import *
 
 __all__ = [
     "__version__",
@@ -111,5 +113,6 @@ __all__ += _shapes.__all__
 __all__ += _state.__all__
 __all__ += _tensor_parallel.__all__
 __all__ += _trace.__all__
+__all__ += _units.__all__
 
 _guard(sys.modules[__name__], __all__)

@@ -65,9 +65,8 @@ struct QuantizerInput {
   ScaleLayout layout = ScaleLayout::compact;
   std::optional<PhiloxState> random = {};
   bool rowwise_alone = false;  ///< which takes other kernels than both directions do
+  std::size_t rows = 128, columns = 384;
 };
-constexpr std::size_t tensor_rows = 128;
-constexpr std::size_t tensor_columns = 384;
 
 bool has_amax(const Recipe& recipe) {
   return recipe.tensor_scale != TensorScaleRule::none ||
@@ -78,10 +77,9 @@ bool has_amax(const Recipe& recipe) {
 /// Codes, scales and amaxes of both directions, or of one, and the values back.
 Bytes quantize_output(const QuantizerInput& of, bool on_device) {
   KernelMemory memory(on_device);
-  const ElementMatrix x{memory.put(tensor_bytes(of.type, tensor_rows * tensor_columns)), of.type, tensor_rows,
-                        tensor_columns};
+  const ElementMatrix x{memory.put(tensor_bytes(of.type, of.rows * of.columns)), of.type, of.rows, of.columns};
   const auto arrays_of = [&](Direction direction) {
-    const QuantizedSizes sizes = quantized_sizes(of.recipe, direction, tensor_rows, tensor_columns, of.layout);
+    const QuantizedSizes sizes = quantized_sizes(of.recipe, direction, of.rows, of.columns, of.layout);
     return QuantizedArrays{memory.out<std::uint8_t>(sizes.codes), memory.out_with_any_nan(sizes.scale_inv),
                            memory.out<std::uint8_t>(sizes.scale_codes),
                            has_amax(of.recipe) ? memory.out_with_any_nan(1).data() : nullptr};
@@ -96,14 +94,14 @@ Bytes quantize_output(const QuantizerInput& of, bool on_device) {
     const QuantizedArrays& arrays = *made;
     const QuantizedView view{.recipe = of.recipe,
                              .direction = direction,
-                             .rows = tensor_rows,
-                             .columns = tensor_columns,
+                             .rows = of.rows,
+                             .columns = of.columns,
                              .codes = arrays.codes,
                              .scale_inv = arrays.scale_inv,
                              .scale_codes = arrays.scale_codes,
                              .layout = of.layout,
                              .amax = arrays.amax};
-    const std::span<float> values = memory.out_with_any_nan(tensor_rows * tensor_columns);
+    const std::span<float> values = memory.out_with_any_nan(of.rows * of.columns);
     on_device ? dequantize_on_device(view, values) : dequantize_on_host(view, values);
   }
   return memory.output();
@@ -223,6 +221,14 @@ void add_quantizers(std::vector<KernelCase>& all) {
     add(called, {.recipe = recipe, .rowwise_alone = true});
     add(called + ", float32", {.recipe = recipe, .type = ElementType::float32, .rowwise_alone = true});
   }
+  // Blocks of threads that end beyond the tensor, and elements that are not aligned.
+  for (const std::string_view name : {"te_block_1x128", "te_block_128x128", "te_current_scaling", "given_scale"}) {
+    const Recipe recipe = find_recipe(name).recipe;
+    add(std::string("quantize by ").append(name) + ", 200 x 300", {.recipe = recipe, .rows = 200, .columns = 300});
+    add(std::string("quantize by ").append(name) + ", 131 x 77", {.recipe = recipe, .rows = 131, .columns = 77});
+  }
+  add("quantize by te_mxfp8, 160 x 416", {.recipe = find_recipe("te_mxfp8").recipe, .rows = 160, .columns = 416});
+  add("quantize by te_nvfp4, 48 x 80", {.recipe = find_recipe("te_nvfp4").recipe, .rows = 48, .columns = 80});
   add("quantize by te_mxfp8, rowwise alone, scales swizzled",
       {.recipe = find_recipe("te_mxfp8").recipe, .layout = ScaleLayout::swizzled, .rowwise_alone = true});
   add("quantize to NVFP4, turned, stochastic",

@@ -2,6 +2,7 @@
 // Makes a call of quantize.hpp out of kernels, the same for devices and for the host. `Launch` runs a kernel.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <string_view>
 #include <type_traits>
@@ -93,13 +94,16 @@ class Quantizing {
     const DirectionPlan any = plan(call_.rowwise ? Direction::rowwise : Direction::columnwise);
     prepare();
     if (any.uniform) return run_uniform();
+    if constexpr (!std::is_same_v<Rule, GivenRecipe>) run_blocks(any);
+  }
+
+ private:
+  void run_blocks(const DirectionPlan& any) const {
     if (!call_.columnwise && any.tile.rows == 1 && call_.x.columns % any.tile.columns == 0) {
       return run_rows(any.tile.columns);
     }
     run_tile(any);
   }
-
- private:
   [[nodiscard]] DirectionPlan plan(Direction direction) const {
     return direction_plan(call_.recipe, direction, call_.x.rows, call_.x.columns, call_.layout);
   }
@@ -126,10 +130,12 @@ class Quantizing {
       if (!plan(rowwise ? Direction::rowwise : Direction::columnwise).tensor_amax) continue;
       if (!rowwise && call_.recipe.transform != Transform::none) {
         fill_zero((*arrays)->amax, sizeof(float), launch_);
-        auto kernel = tile_kernel(plan(Direction::columnwise), (*arrays)->amax);
-        kernel.rowwise.wanted = false;
-        kernel.amax_alone = true;
-        launch_(kernel);
+        if constexpr (!std::is_same_v<Rule, GivenRecipe>) {
+          auto kernel = tile_kernel<false>(plan(Direction::columnwise), (*arrays)->amax);
+          kernel.rowwise.wanted = false;
+          kernel.amax_alone = true;
+          launch_(kernel);
+        }
       } else {
         launch_amax(call_.x, call_.recipe.nan_in_amax, (*arrays)->amax, launch_);
       }
@@ -142,13 +148,13 @@ class Quantizing {
     const bool given = is_given(call_.recipe);
     float* const amax = first.amax == nullptr ? columns.amax : first.amax;
     float* const raised = given ? amax : nullptr;
-    if constexpr (std::is_same_v<Rule, AnyRecipe>) {
+    if constexpr (std::is_same_v<Rule, AnyRecipe> || std::is_same_v<Rule, GivenRecipe>) {
       if (!call_.columnwise) {
-        launch_(Cast<Source>{x_, call_.x.rows * call_.x.columns, scales(given ? nullptr : first.amax),
-                             first.codes.data(), first.scale_inv.data(), bits_at(raised)});
+        launch_(Cast<Source, Rule>{x_, call_.x.rows * call_.x.columns, scales(given ? nullptr : first.amax),
+                                   first.codes.data(), first.scale_inv.data(), bits_at(raised)});
         return;
       }
-      auto kernel = tile_kernel(plan(Direction::columnwise), raised);
+      auto kernel = tile_kernel<true>(plan(Direction::columnwise), raised);
       kernel.scales.amax = given ? nullptr : first.amax;
       if (given && call_.rowwise) kernel.also_raised_amax = bits_at(columns.amax);
       launch_(kernel);
@@ -169,25 +175,26 @@ class Quantizing {
             .codes = arrays->codes.data(),
             .store = store_of(*arrays, own, call_.layout),
             .amax = arrays->amax,
-            .tile_rows = own.uniform ? 1 : static_cast<unsigned>(own.tile.rows),
-            .tile_columns = own.uniform ? 1 : static_cast<unsigned>(own.tile.columns),
+            .rows_log2 = own.uniform ? 0 : log2_of(own.tile.rows),
+            .columns_log2 = own.uniform ? 0 : log2_of(own.tile.columns),
             .replicated = call_.recipe.scale_for_each_row};
   }
-  [[nodiscard]] QuantizeTile<Source, Rule> tile_kernel(const DirectionPlan& any, float* raised) const {
+  [[nodiscard]] static unsigned log2_of(std::size_t power) { return static_cast<unsigned>(std::countr_zero(power)); }
+  template <bool kUniform>
+  [[nodiscard]] QuantizeTile<Source, Rule, kUniform> tile_kernel(const DirectionPlan& any, float* raised) const {
     return {x_,
             call_.x.rows,
             call_.x.columns,
             scales(nullptr),
             tile_direction(call_.rowwise, Direction::rowwise),
             tile_direction(call_.columnwise, Direction::columnwise),
-            any.uniform,
             any.transposed,
             seed(),
             offset(),
             bits_at(raised)};
   }
   void run_tile(const DirectionPlan& any) const {
-    launch_(tile_kernel(call_.columnwise ? plan(Direction::columnwise) : any, nullptr));
+    launch_(tile_kernel<false>(call_.columnwise ? plan(Direction::columnwise) : any, nullptr));
   }
 
   const QuantizeCall& call_;
@@ -196,12 +203,23 @@ class Quantizing {
   const Launch& launch_;
 };
 
-/// Calls f(rule) with the quickest that the recipe has. Precondition: has_kernel(recipe).
-template <typename Function>
+/// Calls f(rule) with the quickest that the recipe has for elements of type Source. Those of GivenScale and Block are
+/// compiled for the types that are quantized most, since each takes the compiler seconds; others take AnyRecipe.
+/// Precondition: has_kernel(recipe).
+template <typename Source, typename Function>
 void with_rule(const Recipe& recipe, const Function& f) {
   const ElementRule element = element_rule_of(recipe).value_or(ElementRule{});
   const bool plain = element.operation == TileOperation::multiply && element.nan == NanCode::positive_all_ones;
   if (plain && !element.stochastic && same_rule(recipe, TeMxRecipe::recipe())) return f(TeMxRecipe{element.format});
+  if constexpr (!std::is_same_v<Source, Half>) {
+    if (plain && !element.stochastic && same_rule(recipe, GivenRecipe::recipe())) return f(GivenRecipe{element.format});
+  }
+  if constexpr (std::is_same_v<Source, BFloat16>) {
+    for (const bool powers_of_two : {true, false}) {
+      const TeBlockRecipe blocks{element.format, powers_of_two};
+      if (plain && !element.stochastic && same_rule(recipe, blocks.recipe())) return f(blocks);
+    }
+  }
   const TeNvFp4Recipe four_bits{recipe.transform, element.stochastic};
   if (plain && same_rule(recipe, four_bits.recipe())) return f(four_bits);
   f(AnyRecipe{recipe, element});
@@ -210,8 +228,9 @@ void with_rule(const Recipe& recipe, const Function& f) {
 template <typename Launch>
 void launch_quantize(const QuantizeCall& call, const Launch& launch) {
   with_elements(call.x, [&]<typename Source>(const Source* x) {
-    with_rule(call.recipe,
-              [&]<typename Rule>(const Rule& rule) { Quantizing<Source, Rule, Launch>(call, x, rule, launch).run(); });
+    with_rule<Source>(call.recipe, [&]<typename Rule>(const Rule& rule) {
+      Quantizing<Source, Rule, Launch>(call, x, rule, launch).run();
+    });
   });
 }
 

@@ -17,8 +17,10 @@ template void start_kernel(const Dequantize&, void*);
 template void start_kernel(const Amax<float>&, void*);
 template void start_kernel(const Amax<Half>&, void*);
 template void start_kernel(const Amax<BFloat16>&, void*);
-template void start_kernel(const Cast<float>&, void*);
-template void start_kernel(const Cast<Half>&, void*);
-template void start_kernel(const Cast<BFloat16>&, void*);
+template void start_kernel(const Cast<float, GivenRecipe>&, void*);
+template void start_kernel(const Cast<float, AnyRecipe>&, void*);
+template void start_kernel(const Cast<Half, AnyRecipe>&, void*);
+template void start_kernel(const Cast<BFloat16, GivenRecipe>&, void*);
+template void start_kernel(const Cast<BFloat16, AnyRecipe>&, void*);
 
 }  // namespace fp8lab::gpu

@@ -11,6 +11,7 @@ template void start_kernel(const QuantizeRows<BFloat16, TeMxRecipe>&, void*);
 template void start_kernel(const QuantizeRows<float, TeNvFp4Recipe>&, void*);
 template void start_kernel(const QuantizeRows<Half, TeNvFp4Recipe>&, void*);
 template void start_kernel(const QuantizeRows<BFloat16, TeNvFp4Recipe>&, void*);
+template void start_kernel(const QuantizeRows<BFloat16, TeBlockRecipe>&, void*);
 template void start_kernel(const QuantizeRows<float, AnyRecipe>&, void*);
 template void start_kernel(const QuantizeRows<Half, AnyRecipe>&, void*);
 template void start_kernel(const QuantizeRows<BFloat16, AnyRecipe>&, void*);

@@ -11,5 +11,8 @@ template void start_kernel(const QuantizeTile<BFloat16, TeMxRecipe>&, void*);
 template void start_kernel(const QuantizeTile<float, TeNvFp4Recipe>&, void*);
 template void start_kernel(const QuantizeTile<Half, TeNvFp4Recipe>&, void*);
 template void start_kernel(const QuantizeTile<BFloat16, TeNvFp4Recipe>&, void*);
+template void start_kernel(const QuantizeTile<BFloat16, TeBlockRecipe>&, void*);
+template void start_kernel(const QuantizeTile<float, GivenRecipe, true>&, void*);
+template void start_kernel(const QuantizeTile<BFloat16, GivenRecipe, true>&, void*);
 
 }  // namespace fp8lab::gpu

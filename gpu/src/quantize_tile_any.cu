@@ -8,5 +8,8 @@ namespace fp8lab::gpu {
 template void start_kernel(const QuantizeTile<float, AnyRecipe>&, void*);
 template void start_kernel(const QuantizeTile<Half, AnyRecipe>&, void*);
 template void start_kernel(const QuantizeTile<BFloat16, AnyRecipe>&, void*);
+template void start_kernel(const QuantizeTile<float, AnyRecipe, true>&, void*);
+template void start_kernel(const QuantizeTile<Half, AnyRecipe, true>&, void*);
+template void start_kernel(const QuantizeTile<BFloat16, AnyRecipe, true>&, void*);
 
 }  // namespace fp8lab::gpu

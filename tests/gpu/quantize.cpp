@@ -69,10 +69,24 @@ TEST_CASE("pointers of any alignment, and sizes that end within a run, write the
   }
 }
 
-TEST_CASE("special values: tensors of zeros, -0, subnormals, infinities and NaNs") {
+TEST_CASE("blocks of threads that end beyond the tensor, in all types and directions") {
+  std::uint64_t seed = 51;
   for (const std::string_view name :
-       {"te_mxfp8", "te_mxfp8_2d", "ocp_mxfp8_e5m2", "torchao_mxfp8_even", "te_nvfp4", "te_current_scaling",
-        "torchao_tensorwise", "te_block_1x128_fp32", "te_block_128x128", "flashinfer_mxfp8"}) {
+       {"given_scale", "te_block_1x128", "te_block_1x128_fp32", "te_block_128x128", "te_current_scaling"}) {
+    INFO(name);
+    for (const gpu::ElementType type : element_types) {
+      for (const Size size : {Size{128, 128}, Size{127, 129}, Size{131, 77}, Size{200, 304}}) {
+        const Tensor x(type, size.rows, size.columns, seed++);
+        REQUIRE_NO(quantize_mismatches({find_recipe(name).recipe}, x, quantize_orders[seed % quantize_orders.size()]));
+      }
+    }
+  }
+}
+
+TEST_CASE("special values: tensors of zeros, -0, subnormals, infinities and NaNs") {
+  for (const std::string_view name : {"te_mxfp8", "te_mxfp8_2d", "ocp_mxfp8_e5m2", "torchao_mxfp8_even", "te_nvfp4",
+                                      "te_current_scaling", "torchao_tensorwise", "te_block_1x128",
+                                      "te_block_1x128_fp32", "given_scale", "te_block_128x128", "flashinfer_mxfp8"}) {
     const Recipe recipe = find_recipe(name).recipe;
     if (!gpu::has_kernel(recipe)) continue;
     INFO(name);

@@ -7,9 +7,11 @@ from the correctly rounded result is a fact of the device.
 
 import json
 import lzma
+import os
 import pathlib
 import tarfile
 
+import fp8lab
 import numpy as np
 import pytest
 from conftest import mixed
@@ -72,3 +74,53 @@ def test_how_far_a_unit_is_from_the_rounded_result(name):
     x = np.arange(first, first + got.size, dtype=np.uint32).view(np.float32).astype(np.float64)
     distance = got.view(np.int32).astype(np.int64) - exact(x).astype(np.float32).view(np.int32)
     assert (int(np.abs(distance).max()), int((distance != 0).sum())) == (largest, count)
+
+
+#: Those of the functions that fp8lab has, with what is known of the file's inputs: instruction, ftz.
+MODELLED = {
+    name: (name.split(".")[0].removesuffix("_ftz"), "_ftz" in name, int(name.split(".")[1], 16))
+    for name in (
+        "rcp.00000000", "rcp_ftz.3f800000", "rsqrt_ftz.3f800000", "rsqrt_ftz.40000000", "sqrt_ftz.3f800000",
+        "sqrt_ftz.40000000", "lg2_ftz.3f000000", "lg2_ftz.3f800000", "lg2_ftz.40000000", "ex2.c2f80000",
+        "ex2_ftz.3a800000", "ex2_ftz.3f000000", "ex2_ftz.3f800000", "ex2_ftz.40000000", "ex2_ftz.bf000000",
+        "ex2_ftz.bf800000",
+    )
+}  # fmt: skip
+
+
+#: One of each, and where results are subnormal; the others behind FP8LAB_EXHAUSTIVE.
+SAMPLED = (
+    "rcp.00000000",
+    "rsqrt_ftz.40000000",
+    "sqrt_ftz.3f800000",
+    "lg2_ftz.3f000000",
+    "ex2.c2f80000",
+    "ex2_ftz.bf000000",
+)
+
+
+@pytest.mark.parametrize("name", MODELLED if "FP8LAB_EXHAUSTIVE" in os.environ else SAMPLED)
+def test_the_model_gives_every_word(name):
+    function, ftz, first = MODELLED[name]
+    expected = words(name)
+    x = np.arange(first, first + expected.size, dtype=np.uint32).view(np.float32)
+    own = fp8lab.special_function(function, x, ftz=ftz, threads=2)
+    np.testing.assert_array_equal(own.view(np.uint32), expected)
+
+
+def test_special_functions_are_told_and_refused():
+    assert list(fp8lab.special_functions()) == ["rcp", "rsqrt", "sqrt", "lg2", "ex2"]
+    assert "hopper" in fp8lab.special_units()
+    x = np.ones((2, 3), np.float32)
+    out = np.empty((2, 3), np.float32)
+    assert fp8lab.special_function("lg2", x * 8, out=out) is out
+    assert (out == 3).all()
+    assert fp8lab.special_function("rcp", np.empty((0, 4), np.float32)).shape == (0, 4)
+    with pytest.raises(ValueError, match="unknown name 'sin'; known: rcp, rsqrt, sqrt, lg2, ex2"):
+        fp8lab.special_function("sin", x)
+    with pytest.raises(ValueError, match="unknown units 'ada'"):
+        fp8lab.special_function("rcp", x, units="ada")
+    with pytest.raises(TypeError, match="x must"):
+        fp8lab.special_function("rcp", x.astype(np.float64))
+    with pytest.raises(TypeError, match="ftz must be a bool"):
+        fp8lab.special_function("rcp", x, ftz=1)

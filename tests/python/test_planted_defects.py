@@ -105,13 +105,13 @@ DEFECTS = {
     ),
     "tiles: no barrier before codes": (
         QUANTIZE, "quantize_tile.hpp",
-        "    make_scales(team, corner, shared);\n    put_codes(team, corner, shared);",
-        "    put_codes(team, corner, shared);\n    make_scales(team, corner, shared);",
+        "    if constexpr (!kUniform) make_scales(team, corner, shared);\n    put_codes(team, corner, shared);",
+        "    put_codes(team, corner, shared);\n    if constexpr (!kUniform) make_scales(team, corner, shared);",
     ),
     "tiles: the transpose's last rows": (
         QUANTIZE, "quantize_tile.hpp",
-        "if (row >= rows || column >= columns) continue;",
-        "if (row + 1 >= rows || column >= columns) continue;",
+        "if (place.row >= valid_rows || place.column >= valid_columns) continue;",
+        "if (place.row + 1 >= valid_rows || place.column >= valid_columns) continue;",
     ),
     "tiles: the scale of another tile": (
         QUANTIZE, "quantize_tile.hpp",
@@ -159,9 +159,9 @@ DEFECTS = {
         "e2m1x4_stochastic(four, random.words[0])",
     ),
     "amaxes: infinity is dropped": (
-        QUANTIZE, "run.hpp",
-        "magnitude > 0x7F800000U",
-        "magnitude >= 0x7F800000U",
+        QUANTIZE, "../ptx/max.hpp",
+        "second <= most && second > first",
+        "second < most && second > first",
     ),
     "loads: the last element of a tail": (
         QUANTIZE, "run.hpp",
@@ -190,8 +190,8 @@ DEFECTS = {
     ),
     "scales: the rule that is known has one format": (
         QUANTIZE, "scale_maker.hpp",
-        "return {.format = format};",
-        "return {.format = CodeFormat::e2m1};",  # whose codes fit anywhere: a heap that is overrun may hang in place of a failure
+        "return {.format = format}; }\n};\n/// te_block",
+        "return {.format = CodeFormat::e2m1}; }\n};\n/// te_block",  # whose codes fit anywhere: a heap that is overrun may hang in place of a failure
     ),
     "scales: the tensor's amax is not the kernel's": (
         QUANTIZE, "scale_maker.hpp",
@@ -528,40 +528,40 @@ DEFECTS = {
     "race: codes of the transpose take the place of elements": (
         QUANTIZE_RACES, "quantize_tile.hpp",
         (
-            "    alignas(16) std::uint32_t values[side * side / Run<Source>::per_word];  // NOLINT(modernize-avoid-c-arrays)\n"
-            "    alignas(16) std::uint32_t codes[side * side / 4];  // NOLINT(modernize-avoid-c-arrays): of the transpose\n"
+            "    alignas(16) std::uint32_t values[side * words];    // NOLINT(modernize-avoid-c-arrays)\n"
+            "    alignas(16) std::uint32_t codes[side * side / 4];  // NOLINT(modernize-avoid-c-arrays): columnwise\n"
         ),
         (
             "    union {\n"
-            "      alignas(16) std::uint32_t values[side * side / Run<Source>::per_word];\n"
+            "      alignas(16) std::uint32_t values[side * words];\n"
             "      alignas(16) std::uint32_t codes[side * side / 4];\n"
             "    };\n"
         ),
     ),
     "race: tiles have no barrier behind elements": (
         QUANTIZE_RACES, "quantize_tile.hpp",
-        "team.for_each_thread([&](std::size_t t) {\n      for (unsigned k = 0; k < runs; ++k) {\n        const Place place",
-        "team.go_on_each_thread([&](std::size_t t) {\n      for (unsigned k = 0; k < runs; ++k) {\n        const Place place",
+        "team.for_each_thread([&](std::size_t t) {\n      const auto thread = static_cast<unsigned>(t);\n      if (whole)",
+        "team.go_on_each_thread([&](std::size_t t) {\n      const auto thread = static_cast<unsigned>(t);\n      if (whole)",
     ),
     "race: tiles have no barrier behind amaxes": (
         QUANTIZE_RACES, "quantize_tile.hpp",
-        "team.for_each_thread([&](std::size_t t) {\n      for_runs(t, [&](bool by_row, Place place) {\n        const std::uint32_t amax",
-        "team.go_on_each_thread([&](std::size_t t) {\n      for_runs(t, [&](bool by_row, Place place) {\n        const std::uint32_t amax",
+        "team.for_each_thread([&](std::size_t t) {\n      const auto thread = static_cast<unsigned>(t);\n      if (rowwise.wanted && is_block",
+        "team.go_on_each_thread([&](std::size_t t) {\n      const auto thread = static_cast<unsigned>(t);\n      if (rowwise.wanted && is_block",
     ),
     "race: tiles have no barrier behind codes of the transpose": (
         QUANTIZE_RACES, "quantize_tile.hpp",
-        "team.for_each_thread([&](std::size_t t) {\n      for_runs(t, [&](bool by_row, Place place) {\n        const std::size_t row",
-        "team.go_on_each_thread([&](std::size_t t) {\n      for_runs(t, [&](bool by_row, Place place) {\n        const std::size_t row",
+        "team.for_each_thread([&](std::size_t t) {\n      const auto thread = static_cast<unsigned>(t);\n      if (rowwise.wanted) {",
+        "team.go_on_each_thread([&](std::size_t t) {\n      const auto thread = static_cast<unsigned>(t);\n      if (rowwise.wanted) {",
     ),
     "race: rows have no barrier behind constants": (
         QUANTIZE_RACES, "quantize_rows.hpp",
-        "team.for_each_thread([&](std::size_t t) {\n      if (t == 0)",
-        "team.go_on_each_thread([&](std::size_t t) {\n      if (t == 0)",
+        "team.for_each_thread([&](std::size_t t) {\n      unrolled<runs>([&](unsigned k) {\n        const std::size_t i = first + (std::size_t{k} * threads + t) * run_length;\n        if (i < count) elements",
+        "team.go_on_each_thread([&](std::size_t t) {\n      unrolled<runs>([&](unsigned k) {\n        const std::size_t i = first + (std::size_t{k} * threads + t) * run_length;\n        if (i < count) elements",
     ),
     "race: a cast has no barrier behind its factor": (
         QUANTIZE_RACES, "cast.hpp",
-        "team.for_each(1, [&](std::size_t) {\n      const TileScale",
-        "team.go_on_each_thread([&](std::size_t t) {\n      if (t != 0) return;\n      const TileScale",
+        "team.for_each_thread([&](std::size_t t) {\n      if (t == 0) {\n        const TileScale",
+        "team.go_on_each_thread([&](std::size_t t) {\n      if (t == 0) {\n        const TileScale",
     ),
     "race: dequantize has no barrier behind constants": (
         QUANTIZE_RACES, "dequantize.hpp",

@@ -39,7 +39,7 @@ namespace fp8lab::gpu {
 // role.once(body) is by one thread. Roles meet at the barriers of ptx/mbarrier.hpp alone.
 //
 // Integers only are reduced: the result depends on no order. The bits of floats >= 0 are ordered as these are, and a
-// NaN's are above infinity's, so larger_amax() of kernels/run.hpp makes one integer of an amax.
+// NaN's are above infinity's, so amax_of_run() of kernels/run.hpp makes one integer of an amax.
 //
 // DeviceTeam (src/cuda.cuh) and HostTeam (host_team.hpp) are the two teams.
 

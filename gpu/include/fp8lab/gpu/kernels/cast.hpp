@@ -23,17 +23,20 @@ struct Amax {
   NanInAmax nan;
   std::uint32_t* amax;  ///< as float32 bits
 
-  [[nodiscard]] std::size_t blocks() const { return ceil_div(count, elements_of_block); }
+  [[nodiscard]] FP8LAB_HD std::size_t blocks() const { return ceil_div(count, elements_of_block); }
 
   template <typename Team>
   FP8LAB_HD void operator()(const Team& team, std::size_t block, Shared& /*shared*/) const {
     const bool aligned = is_aligned<per_load<Source>>(x);
     auto largest = team.template each<std::uint32_t>();
     team.for_each_thread([&](std::size_t t) {
+      Vector<Run<Source>, runs> elements{};  // all loads begin before the first is waited for
       unrolled<runs>([&](unsigned k) {
         const std::size_t i = block * elements_of_block + (std::size_t{k} * threads + t) * run_length;
-        if (i >= count) return;
-        const std::uint32_t of_run = amax_of_run(nan, load_run(x + i, count - i, aligned));
+        if (i < count) elements[k] = load_run(x + i, count - i, aligned);
+      });
+      unrolled<runs>([&](unsigned k) {
+        const std::uint32_t of_run = amax_of_run(nan, elements[k]);
         largest[t] = largest[t] < of_run ? of_run : largest[t];
       });
     });
@@ -46,11 +49,11 @@ struct Amax {
 /// pass; or every block makes it of an amax that has been taken.
 ///
 /// Bound: reads 4 or 2 bytes an element and writes 1.
-template <typename Source>
+template <typename Source, typename Rule>
 struct Cast {
   static constexpr unsigned threads = 256;
-  static constexpr unsigned runs = sizeof(Source) == 4 ? 2 : 4;
-  static constexpr unsigned least_blocks = 4;  // of a multiprocessor: 128 KiB in flight
+  static constexpr unsigned runs = sizeof(Source) == 4 ? 1 : 2;
+  static constexpr unsigned least_blocks = 4;  // of a multiprocessor: 64 KiB in flight
   static constexpr std::size_t elements_of_block = std::size_t{threads} * runs * run_length;
   struct Shared {
     float factor;
@@ -58,31 +61,39 @@ struct Cast {
 
   const Source* x;
   std::size_t count;
-  ScaleMaker<AnyRecipe> scales;
+  ScaleMaker<Rule> scales;
   std::uint8_t* codes;
   float* scale_inv;            ///< one
   std::uint32_t* raised_amax;  ///< is raised to the amax, as float32 bits; null: the amax is not taken
 
-  [[nodiscard]] std::size_t blocks() const { return ceil_div(count, elements_of_block); }
+  [[nodiscard]] FP8LAB_HD std::size_t blocks() const { return ceil_div(count, elements_of_block); }
 
   template <typename Team>
   FP8LAB_HD void operator()(const Team& team, std::size_t block, Shared& shared) const {
-    // 1. The scale, which the first block writes down.
-    team.for_each(1, [&](std::size_t) {
-      const TileScale scale = scales.of_tensor();
-      shared.factor = scale.factor;
-      if (block == 0) *scale_inv = scale.scale_inv;
+    const std::size_t first = place_of_block(scales, block, blocks()) * elements_of_block;
+    const bool aligned = is_aligned<per_load<Source>>(x) && is_aligned<run_length>(codes);
+    auto elements = team.template each<Vector<Run<Source>, runs>>();
+    // 1. The scale, which the first block writes down, while the loads of other warps are on their way.
+    team.for_each_thread([&](std::size_t t) {
+      if (t == 0) {
+        const TileScale scale = scales.of_tensor();
+        shared.factor = scale.factor;
+        if (block == 0) *scale_inv = scale.scale_inv;
+      }
+      unrolled<runs>([&](unsigned k) {
+        const std::size_t i = first + (std::size_t{k} * threads + t) * run_length;
+        if (i < count) elements[t][k] = load_run(x + i, count - i, aligned);
+      });
     });
     // 2. Codes and the amax of each thread.
-    const bool aligned = is_aligned<per_load<Source>>(x) && is_aligned<run_length>(codes);
     const ElementRule rule = scales.rule.element();
     const NanInAmax nan = scales.rule.recipe().nan_in_amax;
     auto largest = team.template each<std::uint32_t>();
     team.for_each_thread([&](std::size_t t) {
       unrolled<runs>([&](unsigned k) {
-        const std::size_t i = block * elements_of_block + (std::size_t{k} * threads + t) * run_length;
+        const std::size_t i = first + (std::size_t{k} * threads + t) * run_length;
         if (i >= count) return;
-        const Run<Source> run = load_run(x + i, count - i, aligned);
+        const Run<Source>& run = elements[t][k];
         if (raised_amax != nullptr) {
           const std::uint32_t of_run = amax_of_run(nan, run);
           largest[t] = largest[t] < of_run ? of_run : largest[t];

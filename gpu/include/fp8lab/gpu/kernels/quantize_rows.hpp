@@ -32,23 +32,23 @@ struct QuantizeRows {
   ScaleStore store;
   std::uint64_t seed, offset;  ///< of Philox, where the rule is stochastic
 
-  [[nodiscard]] std::size_t blocks() const { return ceil_div(count, elements_of_block); }
+  [[nodiscard]] FP8LAB_HD std::size_t blocks() const { return ceil_div(count, elements_of_block); }
 
   template <typename Team>
   FP8LAB_HD void operator()(const Team& team, std::size_t block, Shared& shared) const {
-    const std::size_t first = block * elements_of_block;
+    const std::size_t first = place_of_block(scales, block, blocks()) * elements_of_block;
     const bool aligned = is_aligned<per_load<Source>>(x);
     auto elements = team.template each<Vector<Run<Source>, runs>>();
     auto amaxes = team.template each<Vector<std::uint32_t, runs>>();
-    // 1. Runs and their amaxes.
+    // 1. Runs, all of whose loads begin before the first is waited for, and their amaxes.
     team.for_each_thread([&](std::size_t t) {
-      if (t == 0) shared.constants = scales.known_constants();
       unrolled<runs>([&](unsigned k) {
         const std::size_t i = first + (std::size_t{k} * threads + t) * run_length;
-        if (i >= count) return;
-        elements[t][k] = load_run(x + i, run_length, aligned);
-        amaxes[t][k] = amax_of_run(scales.rule.recipe().nan_in_amax, elements[t][k]);
+        if (i < count) elements[t][k] = load_run(x + i, run_length, aligned);
       });
+      if (t == 0) shared.constants = scales.known_constants();
+      const NanInAmax nan = scales.rule.recipe().nan_in_amax;
+      unrolled<runs>([&](unsigned k) { amaxes[t][k] = amax_of_run(nan, elements[t][k]); });
     });
     // 2. Those of blocks.
     if (along == 2 * run_length) team.template max_of_lanes<2>(amaxes);
@@ -67,10 +67,11 @@ struct QuantizeRows {
 
  private:
   FP8LAB_HD void put_scale(std::size_t tile, const TileScale& scale) const {
-    if (!store.swizzled) return store.put(tile, scale);
+    const ScaleType type = scales.rule.recipe().scale_type;
+    if (!store.swizzled) return store.put(type, tile, scale);
     // 32 bits are quicker to divide; no tensor has 2^32 blocks.
     const auto row = static_cast<std::uint32_t>(tile) / static_cast<std::uint32_t>(store.columns);
-    store.put(store.place(row, tile - std::size_t{row} * store.columns), scale);
+    store.put(type, store.place(row, tile - std::size_t{row} * store.columns), scale);
   }
   FP8LAB_HD void put_codes(std::size_t i, const Run<Source>& run, float factor) const {
     const ElementRule rule = scales.rule.element();

@@ -9,6 +9,7 @@
 
 #include "fp8lab/formats/tiles.hpp"
 #include "fp8lab/gpu/ptx/cvt.hpp"
+#include "fp8lab/gpu/ptx/max.hpp"
 #include "fp8lab/gpu/team.hpp"
 
 namespace fp8lab::gpu {
@@ -97,18 +98,34 @@ FP8LAB_HD inline void store_pairs(const RunCodes& codes, std::uint8_t* to, std::
   });
 }
 
-/// The larger of an amax and |x|, as float32 bits. A NaN is dropped, or larger than all else.
-FP8LAB_HD inline std::uint32_t larger_amax(NanInAmax nan, std::uint32_t amax, float x) {
-  const auto magnitude = std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFU;
-  if (nan == NanInAmax::dropped && magnitude > 0x7F800000U) return amax;
-  return magnitude > amax ? magnitude : amax;
+/// The largest magnitude of a word's elements, as float32 bits. Precondition: no sign is set.
+template <typename Source>
+[[nodiscard]] FP8LAB_HD std::uint32_t amax_of_word(std::uint32_t word) {
+  if constexpr (sizeof(Source) == 4) {
+    return word;
+  } else {
+    const std::uint32_t low = word & 0xFFFFU;
+    const std::uint32_t high = word >> 16;
+    return std::bit_cast<std::uint32_t>(ptx::float_of(Source{static_cast<std::uint16_t>(low < high ? high : low)}));
+  }
+}
+/// The largest magnitudes of words, in each half of them by itself where elements have 16 bits. A NaN is dropped, or
+/// larger than all else.
+template <typename Source, typename Words>
+[[nodiscard]] FP8LAB_HD std::uint32_t amaxes_of_words(NanInAmax nan, const Words& all) {
+  constexpr unsigned count = sizeof(Words) / sizeof(std::uint32_t);
+  std::uint32_t largest = 0;
+  if (nan == NanInAmax::dropped) {
+    unrolled<count>([&](unsigned i) { largest = ptx::larger_magnitudes_of_numbers<Source>(largest, all[i]); });
+  } else {
+    unrolled<count>([&](unsigned i) { largest = ptx::larger_magnitudes<Source>(largest, all[i]); });
+  }
+  return largest;
 }
 /// The amax of a run, as float32 bits.
 template <typename Source>
 [[nodiscard]] FP8LAB_HD std::uint32_t amax_of_run(NanInAmax nan, const Run<Source>& run) {
-  std::uint32_t amax = 0;
-  unrolled<run_length>([&](unsigned i) { amax = larger_amax(nan, amax, ptx::float_of(run[i])); });
-  return amax;
+  return amax_of_word<Source>(amaxes_of_words<Source>(nan, run.words));
 }
 
 }  // namespace fp8lab::gpu

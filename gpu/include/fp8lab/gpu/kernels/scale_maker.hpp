@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "fp8lab/gpu/kernels/element_rule.hpp"
 #include "fp8lab/gpu/team.hpp"
@@ -25,6 +26,13 @@ struct AnyRecipe {
 // The rules of the recipes that are used most are known to the compiler, which leaves of them what they need. A record
 // with the same facts (same_rule()) takes them.
 
+/// given_scale and its kin: GivenScale of any format and number.
+struct GivenRecipe {
+  CodeFormat format = CodeFormat::e4m3;
+
+  [[nodiscard]] static FP8LAB_HD constexpr Recipe recipe() { return {.quotient = Quotient::given_scale}; }
+  [[nodiscard]] FP8LAB_HD constexpr ElementRule element() const { return {.format = format}; }
+};
 /// te_mxfp8 and its kin: MxBlock by rule te, of any format and with blocks of any height.
 struct TeMxRecipe {
   CodeFormat format = CodeFormat::e4m3;
@@ -37,6 +45,23 @@ struct TeMxRecipe {
             .rounding = ScaleRounding::up,
             .scale_type = ScaleType::e8m0_code,
             .transposed_columnwise = false};
+  }
+  [[nodiscard]] FP8LAB_HD constexpr ElementRule element() const { return {.format = format}; }
+};
+/// te_block_1x128, te_block_128x128 and their kin: Block by rule te, of any format. Scales are powers of two or not.
+struct TeBlockRecipe {
+  CodeFormat format = CodeFormat::e4m3;
+  bool powers_of_two = true;
+
+  [[nodiscard]] FP8LAB_HD constexpr Recipe recipe() const {
+    return {.tile_across = 1,
+            .tile_along = 128,
+            .quotient = Quotient::largest_over_amax,
+            .rounding = powers_of_two ? ScaleRounding::down : ScaleRounding::none,
+            .limit = ScaleLimit::input_type,
+            .zero_amax = SpecialScale::one,
+            .infinite_amax = SpecialScale::one,
+            .nan_amax = SpecialScale::one};
   }
   [[nodiscard]] FP8LAB_HD constexpr ElementRule element() const { return {.format = format}; }
 };
@@ -65,15 +90,25 @@ template <typename Rule>
 FP8LAB_HD_INLINE TileScale scale_of_rule(const Rule& rule, const ScaleConstants& constants, float amax) {
   return scale_of_amax(rule.recipe(), constants, amax);
 }
+/// The scale of NVFP4 by the instructions that convert to E4M3 and back, where the chip has them.
+FP8LAB_HD_INLINE TileScale scale_of_rule(const TeNvFp4Recipe& /*rule*/, const ScaleConstants& constants, float amax) {
+  constexpr float most = std::numeric_limits<float>::max();
+  const float product = amax * (constants.tensor_scale * constants.inverse_largest);
+  const std::uint32_t code = ptx::e4m3x2(product, 0.0F) & 0xFFU;
+  const float d = ptx::float_of(Half{static_cast<std::uint16_t>(ptx::halves_of_e4m3x2(code))});
+  const float quotient = 1 / (d * constants.tensor_scale_inv);
+  return {quotient < most ? quotient : most, d, static_cast<std::uint8_t>(code)};  // the largest of NaN, too
+}
 /// Any other may be a call.
 FP8LAB_HD inline TileScale scale_of_rule(const AnyRecipe& rule, const ScaleConstants& constants, float amax) {
   return scale_of_amax(rule.recipe(), constants, amax);
 }
 
-/// Whether two recipes differ at most in the height of their blocks and in what an ElementRule has.
+/// Whether two recipes differ at most in the height of their blocks, in a given scale, and in what an ElementRule has.
 [[nodiscard]] inline bool same_rule(const Recipe& a, Recipe b) {
   b.tile_across = a.tile_across;
   b.scale_for_each_row = a.scale_for_each_row;
+  b.given_scale = a.given_scale;
   b.format = a.format;
   b.cast = a.cast;
   b.operation = a.operation;
@@ -101,6 +136,14 @@ struct ScaleMaker {
   }
 };
 
+/// The part of a tensor that a block takes. Where its amax has just been taken, the last parts come first: a cache may
+/// still have them.
+template <typename Rule>
+[[nodiscard]] FP8LAB_HD std::size_t place_of_block(const ScaleMaker<Rule>& scales, std::size_t block,
+                                                   std::size_t blocks) {
+  return scales.amax == nullptr ? block : blocks - 1 - block;
+}
+
 /// Where the scales of a direction go: a row of the layout has the scales along K.
 struct ScaleStore {
   float* scale_inv = nullptr;     ///< of float32 scales
@@ -111,8 +154,9 @@ struct ScaleStore {
   [[nodiscard]] FP8LAB_HD std::size_t place(std::size_t row, std::size_t column) const {
     return swizzled ? swizzled_place(row, column, columns) : row * columns + column;
   }
-  FP8LAB_HD void put(std::size_t at, const TileScale& scale) const {
-    if (codes != nullptr) {
+  /// Stores a scale of that type.
+  FP8LAB_HD void put(ScaleType type, std::size_t at, const TileScale& scale) const {
+    if (type != ScaleType::float32) {
       codes[at] = scale.code;
     } else {
       scale_inv[at] = scale.scale_inv;

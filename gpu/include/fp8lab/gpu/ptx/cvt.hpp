@@ -142,19 +142,26 @@ template <typename Source>
   return e5m2x2(widened(first), widened(second));
 }
 
-/// The magnitude of an E2M1 code by integer and float32 additions, for chips without the convert. x >= 0, or NaN.
+/// The magnitude of an E2M1 code by float32 and integer additions, for chips without the convert, 0 <= x <= 6.
 [[nodiscard]] FP8LAB_HD constexpr std::uint32_t e2m1_magnitude(float x) {
-  // 1. Below 1 the spacing is 1/2, as that of float32 is in the binade of 2^22: the addition rounds.
-  if (x < 1.0F) return std::bit_cast<std::uint32_t>(x + 0x1p22F) & 0x3U;
-  // 2. One bit of mantissa, to nearest even; the carry into the exponent is right. 6 is the largest.
-  const auto bits = std::bit_cast<std::uint32_t>(x < 6.0F ? x : 6.0F);
-  return ((bits + 0x1FFFFFU + (bits >> 22 & 1U)) >> 22) - 252U;
+  // 1. The spacing of E2M1 is 1/2 below 2, 1 below 4, and then 2, as that of float32 is from 2^22, 2^23 and 2^24 on:
+  //    the addition rounds, and the last bits count spacings.
+  const auto halves = std::bit_cast<std::uint32_t>(x + 0x1p22F);
+  const auto ones = std::bit_cast<std::uint32_t>(x + 0x1p23F);
+  const auto twos = std::bit_cast<std::uint32_t>(x + 0x1p24F);
+  // 2. Codes are x / spacing + {0, 2, 4}. The line of the range that x is in lies below the others. In the bits of
+  //    these binades, which are 2 * 2^22 apart:
+  constexpr std::uint32_t binade = 1U << 23;
+  const std::uint32_t of_ones = ones - (binade - 2);
+  const std::uint32_t of_twos = twos - (2 * binade - 4);
+  const std::uint32_t lower = halves < of_ones ? halves : of_ones;
+  return (lower < of_twos ? lower : of_twos) & 7U;
 }
 /// An E2M1 code by e2m1_magnitude(); NaN becomes the largest value.
 [[nodiscard]] FP8LAB_HD constexpr std::uint32_t e2m1_by_additions(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t sign = x == x ? bits >> 28 & 8U : 0U;
-  return sign | e2m1_magnitude(std::bit_cast<float>(bits & 0x7FFFFFFFU));
+  const float below = x < 6.0F ? x : 6.0F;  // of NaN, too
+  const float limited = below > -6.0F ? below : -6.0F;
+  return (std::bit_cast<std::uint32_t>(limited) >> 28 & 8U) | e2m1_magnitude(__builtin_fabsf(limited));
 }
 
 /// The same, rounded stochastically by 8 random bits, which are added to the topmost 8 of the bits that are cut off.

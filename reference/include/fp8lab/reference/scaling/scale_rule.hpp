@@ -429,7 +429,7 @@ FP8LAB_HD inline TileScale e8m0_scale(const Recipe& recipe, const ScaleConstants
   }
   const float value = e8m0_value(recipe.edges, code);
   float factor = e8m0_inverse(recipe.edges, code);
-  if (value < recipe.least_divisor) factor = 1 / recipe.least_divisor;
+  if (recipe.least_divisor > 0 && value < recipe.least_divisor) factor = 1 / recipe.least_divisor;
   if (special == SpecialScale::smallest_of_nan) factor = std::numeric_limits<float>::quiet_NaN();
   return {factor, value, code};
 }

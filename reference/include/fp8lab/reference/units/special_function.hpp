@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a GPU's special function unit computes: its instructions are not correctly rounded, and CUDA's functions, norms,
+// softmaxes and activations are made of them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "fp8lab/formats/named.hpp"
+
+namespace fp8lab {
+
+/// Chips whose unit is known bit for bit.
+enum class SpecialUnits : std::uint8_t { hopper };
+inline constexpr std::array special_units{Named{"hopper", SpecialUnits::hopper,
+                                                "measured: an H200 gave the words of the model for all 2^32 inputs of "
+                                                "each function, with .ftz and without (CUDA 13.0)"}};
+[[nodiscard]] constexpr std::span<const Named<SpecialUnits>> named_values(SpecialUnits /*of_type*/) {
+  return special_units;
+}
+
+/// PTX's instructions NAME.approx.f32.
+enum class SpecialFunction : std::uint8_t { rcp, rsqrt, sqrt, lg2, ex2 };
+inline constexpr std::array special_functions{
+    Named{"rcp", SpecialFunction::rcp, "1 / x"},
+    Named{"rsqrt", SpecialFunction::rsqrt, "1 / sqrt(x), CUDA's rsqrtf()"},
+    Named{"sqrt", SpecialFunction::sqrt, "the square root"},
+    Named{"lg2", SpecialFunction::lg2, "the binary logarithm"},
+    Named{"ex2", SpecialFunction::ex2, "2^x"},
+};
+[[nodiscard]] constexpr std::span<const Named<SpecialFunction>> named_values(SpecialFunction /*of_type*/) {
+  return special_functions;
+}
+
+/// Whether subnormal inputs and results are zeros: NAME.approx.ftz.f32.
+enum class Subnormals : std::uint8_t { kept, flushed };
+
+/// The function of x as Hopper's unit computes it. Every NaN is 7FFFFFFF.
+///
+/// The mantissa of x is divided into 64 segments of a binade (rcp: 128). In each, with the rest t of the mantissa,
+///
+///     result = floor(c0 + c1 t + c2 S(t) + a constant of the function)
+///
+/// in units of the result's last place, with whole numbers c0, c1 and c2 of a table. S(t) is t^2 from a squarer that
+/// leaves out the columns below 2^15 of its leading one: of t = sum of t_i 2^i with n bits, it adds t_i 2^2i and
+/// t_i t_j 2^(i+j+1) where these are at least 2^(2n-15). Structure: Oberman and Siu, "A High-Performance Area-Efficient
+/// Multifunction Interpolator", ARITH 2005. Tables, constants and the squarer's columns: found from the words of an
+/// H200, of which none differs.
+[[nodiscard]] float special_function(SpecialFunction function, Subnormals subnormals, float x);
+
+/// out = the function of each element, on `threads` threads.
+///
+/// Throws std::invalid_argument for sizes that differ, arrays that overlap otherwise than element by element, and as
+/// check_threads() does.
+void apply_special_function(SpecialUnits units, SpecialFunction function, Subnormals subnormals,
+                            std::span<const float> x, std::span<float> out, int threads = 1);
+
+}  // namespace fp8lab

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/reference/units/special_function.hpp"
+
+#include <bit>
+#include <cstddef>
+#include <vector>
+
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/formats/overlap.hpp"
+#include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/formats/refuse.hpp"
+#include "units/hopper_tables.hpp"
+
+namespace fp8lab {
+namespace {
+
+constexpr std::uint32_t sign_bit = 0x80000000U;
+constexpr std::uint32_t infinity_word = 0x7F800000U;
+constexpr std::uint32_t nan_word = 0x7FFFFFFFU;
+constexpr int mantissa_bits = 23;
+constexpr std::uint32_t mantissa_mask = (1U << mantissa_bits) - 1;
+constexpr int fraction_bits = 18;  // of interpolated(): no term has more
+
+/// S(t) of all t of `bits` bits, in units of the lowest column that the squarer has.
+std::vector<std::int32_t> truncated_squares(int bits) {
+  const int lowest = 2 * bits - 15;
+  std::vector<std::int32_t> squares(std::size_t{1} << bits);
+  for (std::size_t t = 0; t < squares.size(); ++t) {
+    std::uint64_t sum = 0;
+    for (int i = 0; i < bits; ++i) {
+      if ((t >> i & 1U) == 0) continue;
+      if (2 * i >= lowest) sum += std::uint64_t{1} << (2 * i);
+      for (int j = i + 1; j < bits; ++j) {
+        if (i + j + 1 >= lowest) sum += std::uint64_t{t >> j & 1U} << (i + j + 1);
+      }
+    }
+    squares[t] = static_cast<std::int32_t>(sum >> lowest);
+  }
+  return squares;
+}
+const std::vector<std::int32_t>& squares_of(int bits) {
+  static const std::vector<std::int32_t> of_16 = truncated_squares(16);
+  static const std::vector<std::int32_t> of_17 = truncated_squares(17);
+  return bits == 16 ? of_16 : of_17;
+}
+
+/// The mantissa of the result, in units of 2^-fraction_bits of its last place.
+std::int64_t interpolated(const hopper::Table& table, std::uint32_t mantissa) {
+  const hopper::Segment& segment = table.segments[mantissa >> table.rest_bits];
+  const std::uint32_t rest = mantissa & ((1U << table.rest_bits) - 1);
+  const int linear_shift = fraction_bits - table.rest_bits - table.halvings;
+  return (std::int64_t{segment.constant} << (fraction_bits - 3)) + table.constant +
+         (std::int64_t{segment.linear} * rest << linear_shift) +
+         (std::int64_t{segment.quadratic} * squares_of(table.rest_bits)[rest] << (3 - table.halvings));
+}
+std::uint32_t interpolated_mantissa(const hopper::Table& table, std::uint32_t mantissa) {
+  return static_cast<std::uint32_t>(interpolated(table, mantissa) >> fraction_bits);
+}
+
+/// A finite number: 2^exponent (1 + mantissa / 2^23), or zero.
+struct Number {
+  bool is_zero;
+  int exponent;
+  std::uint32_t mantissa;
+};
+Number number_of(std::uint32_t magnitude, Subnormals subnormals) {
+  if (magnitude > mantissa_mask) {
+    return {false, static_cast<int>(magnitude >> mantissa_bits) - 127, magnitude & mantissa_mask};
+  }
+  if (magnitude == 0 || subnormals == Subnormals::flushed) return {true, 0, 0};
+  const int shift = std::countl_zero(magnitude) - (31 - mantissa_bits);
+  return {false, -126 - shift, magnitude << shift & mantissa_mask};
+}
+
+/// 2^exponent (1 + mantissa / 2^23). A subnormal result is that of a product with a power of two: rounded to even.
+std::uint32_t word_of(int exponent, std::uint32_t mantissa, Subnormals subnormals) {
+  if (exponent > 127) return infinity_word;
+  if (exponent >= -126) return (static_cast<std::uint32_t>(exponent + 127) << mantissa_bits) + mantissa;
+  if (subnormals == Subnormals::flushed) return 0;
+  const float scaled = std::bit_cast<float>((std::uint32_t{127} << mantissa_bits) + mantissa) * 0x1p-126F;
+  return std::bit_cast<std::uint32_t>(
+      scaled * std::bit_cast<float>(static_cast<std::uint32_t>(exponent + 126 + 127) << mantissa_bits));
+}
+
+std::uint32_t reciprocal(std::uint32_t word, Subnormals subnormals) {
+  const std::uint32_t sign = word & sign_bit;
+  const std::uint32_t magnitude = word & ~sign_bit;
+  if (magnitude == infinity_word) return sign;
+  const Number x = number_of(magnitude, subnormals);
+  if (x.is_zero) return sign | infinity_word;
+  if (x.mantissa == 0) return sign | word_of(-x.exponent, 0, subnormals);
+  return sign | word_of(-x.exponent - 1, interpolated_mantissa(hopper::rcp, x.mantissa), subnormals);
+}
+
+std::uint32_t reciprocal_root(std::uint32_t word, Subnormals subnormals) {
+  const std::uint32_t magnitude = word & ~sign_bit;
+  const Number x = number_of(magnitude, subnormals);
+  if (x.is_zero) return (word & sign_bit) | infinity_word;
+  if (word != magnitude) return nan_word;
+  if (magnitude == infinity_word) return 0;
+  const bool is_odd = (x.exponent & 1) != 0;
+  const int half = x.exponent >> 1;
+  if (!is_odd && x.mantissa == 0) return word_of(-half, 0, subnormals);
+  const hopper::Table& table = is_odd ? hopper::rsqrt_of_odd : hopper::rsqrt_of_even;
+  return word_of(-half - 1, interpolated_mantissa(table, x.mantissa), subnormals);
+}
+
+std::uint32_t root(std::uint32_t word, Subnormals subnormals) {
+  const std::uint32_t magnitude = word & ~sign_bit;
+  const Number x = number_of(magnitude, subnormals);
+  if (x.is_zero) return word & sign_bit;
+  if (word != magnitude) return nan_word;
+  if (magnitude == infinity_word) return infinity_word;
+  const hopper::Table& table = (x.exponent & 1) != 0 ? hopper::sqrt_of_odd : hopper::sqrt_of_even;
+  return word_of(x.exponent >> 1, interpolated_mantissa(table, x.mantissa), subnormals);
+}
+
+/// The logarithm is a fixed-point number with 36 bits of fraction, negative ones the complement of one, and is cut to
+/// 24 significant bits. Only that of 1 is exact.
+std::uint32_t flushed_logarithm(std::uint32_t word) {
+  constexpr int bits = 36;
+  const std::uint32_t magnitude = word & ~sign_bit;
+  const Number x = number_of(magnitude, Subnormals::flushed);
+  if (x.is_zero) return sign_bit | infinity_word;
+  if (word != magnitude) return nan_word;
+  if (magnitude == infinity_word) return infinity_word;
+  if (x.exponent == 0 && x.mantissa == 0) return 0;
+  const std::int64_t fraction = interpolated(hopper::lg2, x.mantissa) >> (mantissa_bits + fraction_bits - bits);
+  std::int64_t fixed = (static_cast<std::int64_t>(x.exponent) << bits) + fraction;
+  std::uint32_t sign = 0;
+  if (fixed < 0) {
+    sign = sign_bit;
+    fixed = ~fixed;
+  }
+  const int leading = 63 - std::countl_zero(static_cast<std::uint64_t>(fixed));
+  const auto cut = static_cast<std::uint32_t>(leading >= mantissa_bits ? fixed >> (leading - mantissa_bits)
+                                                                       : fixed << (mantissa_bits - leading));
+  return sign | word_of(leading - bits, cut & mantissa_mask, Subnormals::flushed);
+}
+/// Without .ftz a subnormal number is multiplied by 2^24 first.
+std::uint32_t logarithm(std::uint32_t word, Subnormals subnormals) {
+  const std::uint32_t magnitude = word & ~sign_bit;
+  const bool is_subnormal = magnitude != 0 && magnitude <= mantissa_mask;
+  if (!is_subnormal || subnormals == Subnormals::flushed) return flushed_logarithm(word);
+  if (word != magnitude) return nan_word;
+  const std::uint32_t scaled = std::bit_cast<std::uint32_t>(std::bit_cast<float>(word) * 0x1p24F);
+  return std::bit_cast<std::uint32_t>(std::bit_cast<float>(flushed_logarithm(scaled)) - 24.0F);
+}
+
+/// x is cut to a fixed-point number with 23 bits of fraction, a negative one with a fraction is the complement of one.
+std::uint32_t flushed_power(std::uint32_t word) {
+  const std::uint32_t magnitude = word & ~sign_bit;
+  const bool is_negative = word != magnitude;
+  if (magnitude >= std::bit_cast<std::uint32_t>(256.0F)) return is_negative ? 0 : infinity_word;
+  const auto cut = static_cast<std::int64_t>(static_cast<double>(std::bit_cast<float>(magnitude)) * 0x1p23);
+  const bool has_fraction = (cut & mantissa_mask) != 0;
+  const std::int64_t fixed = !is_negative ? cut : has_fraction ? ~cut : -cut;
+  const auto fraction = static_cast<std::uint32_t>(fixed) & mantissa_mask;
+  return word_of(static_cast<int>(fixed >> mantissa_bits), interpolated_mantissa(hopper::ex2, fraction),
+                 Subnormals::flushed);
+}
+/// Without .ftz the power is the square of that of the half, where it may be subnormal.
+std::uint32_t power(std::uint32_t word, Subnormals subnormals) {
+  const float x = std::bit_cast<float>(word);
+  if (subnormals == Subnormals::flushed || x >= -126.0F) return flushed_power(word);
+  const float of_half = std::bit_cast<float>(flushed_power(std::bit_cast<std::uint32_t>(x * 0.5F)));
+  return std::bit_cast<std::uint32_t>(of_half * of_half);
+}
+
+std::uint32_t special_word(SpecialFunction function, Subnormals subnormals, std::uint32_t word) {
+  if ((word & ~sign_bit) > infinity_word) return nan_word;
+  switch (function) {
+    case SpecialFunction::rcp: return reciprocal(word, subnormals);
+    case SpecialFunction::rsqrt: return reciprocal_root(word, subnormals);
+    case SpecialFunction::sqrt: return root(word, subnormals);
+    case SpecialFunction::lg2: return logarithm(word, subnormals);
+    case SpecialFunction::ex2: return power(word, subnormals);
+  }
+  return nan_word;
+}
+
+}  // namespace
+
+float special_function(SpecialFunction function, Subnormals subnormals, float x) {
+  return by_default_arithmetic(
+      [&] { return std::bit_cast<float>(special_word(function, subnormals, std::bit_cast<std::uint32_t>(x))); });
+}
+
+void apply_special_function(SpecialUnits /*units*/, SpecialFunction function, Subnormals subnormals,
+                            std::span<const float> x, std::span<float> out, int threads) {
+  if (out.size() != x.size()) refuse("out must have ", x.size(), " elements, not ", out.size());
+  check_apart_or_same("x", x, "out", out);
+  parallel_for(x.size(), threads, [&](std::size_t first, std::size_t last) {
+    for (std::size_t i = first; i < last; ++i) {
+      checkpoint(i);
+      out[i] = std::bit_cast<float>(special_word(function, subnormals, std::bit_cast<std::uint32_t>(x[i])));
+    }
+  });
+}
+
+}  // namespace fp8lab
