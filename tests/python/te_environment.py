@@ -3,6 +3,9 @@
 
 A release's Python files come from the checkout of Transformer Engine (``repositories``) and run as they are. The caller gives a module in
 place of the compiled extension. PyTorch answers as on a machine with one H100.
+
+``fp8lab.te`` is another way: a release as pip installs it, whole, and one in a process. Here releases from 0.2 on, of which pip has
+no wheels before 1.9, take turns in one process, with an extension that keeps a trace and computes nothing.
 """
 
 import atexit

@@ -13,6 +13,7 @@ which recipe runs when Hugging Face accelerate is asked for one, and ``converted
 from fp8lab.operators import exactness
 from fp8lab.te._activation import Activation, activate, active_device
 from fp8lab.te._functions import Function, functions
+from fp8lab.te._releases import releases
 from fp8lab.te.devices import Device, devices, find_device
 from fp8lab.te.effective import Divergence, EffectiveRecipe, effective_recipe
 from fp8lab.te.layers import ConvertedLayer, converted_layers
@@ -32,4 +33,5 @@ __all__ = [
     "exactness",
     "find_device",
     "functions",
+    "releases",
 ]

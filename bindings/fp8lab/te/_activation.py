@@ -11,27 +11,28 @@ import os
 import sys
 import types
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from fp8lab._arrays import check_bool
 from fp8lab.te._cuda import Replacements, seen_on_gpu, stand_ins
 from fp8lab.te._distributed import coalescing_manager_of
 from fp8lab.te._draws import CudaGenerator
+from fp8lab.te._releases import NEWEST, installed_release, releases
 from fp8lab.te.devices import Device, find_device
 
-__all__ = ["Activation", "activate", "active_device"]
+__all__ = ["Activation", "activate", "active_device", "register_operators"]
 
-#: The release of Transformer Engine whose extension this is.
-RELEASE = "2.20.2"
 EXTENSION = "transformer_engine_torch"
 #: Child processes read these: the device, and whether all code is to see a GPU.
 DEVICE_VARIABLE, PRETEND_VARIABLE = "FP8LAB_TE_DEVICE", "FP8LAB_TE_PRETEND_CUDA"
 
 _TRITON = "transformer_engine.pytorch.triton"
+_ONNX = "transformer_engine.pytorch.te_onnx_extensions"
 #: What Transformer Engine reads when it is imported or run: of attention what PyTorch computes.
 _SETTINGS = {"NVTE_FRAMEWORK": "pytorch", "NVTE_FLASH_ATTN": "0", "NVTE_FUSED_ATTN": "0"}
 _INSTALL = (
-    f"pip install transformer_engine=={RELEASE}, without [pytorch]: its Python needs no CUDA; "
+    f"pip install transformer_engine=={NEWEST}, without [pytorch]: its Python needs no CUDA; "
     "it asks for torch, einops and pydantic"
 )
 
@@ -68,6 +69,10 @@ class _CommonLoader(importlib.abc.Loader):
         finally:
             if before is None:
                 del os.environ["NVTE_PROJECT_BUILDING"]
+        if installed_release().loads_file:  # which pytorch/__init__.py looks for, by these functions
+            module.get_te_path = lambda: Path(__file__).parent / "_loaded"  # type: ignore[attr-defined]
+            module._get_sys_extension = lambda: "py"  # type: ignore[attr-defined]
+            return
         own_load: Any = vars(module)["load_framework_extension"]
 
         def load_framework_extension(framework: str) -> None:
@@ -128,6 +133,10 @@ class _Finder(importlib.abc.MetaPathFinder):
             from fp8lab.te.extension import make_triton_module
 
             return importlib.machinery.ModuleSpec(name, _Loader(make_triton_module), is_package=name == _TRITON)
+        if name == _ONNX and importlib.machinery.PathFinder.find_spec(name, path, target) is not None:
+            from fp8lab.te.extension import make_refusing_module
+
+            return importlib.machinery.ModuleSpec(name, _Loader(make_refusing_module))
         if name in _LOADERS:
             spec = importlib.machinery.PathFinder.find_spec(name, path, target)
             if spec is not None:
@@ -139,6 +148,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 _LOADERS: dict[str, Any] = {
     "transformer_engine.common": _CommonLoader,
     "transformer_engine.pytorch.quantized_tensor": _TensorLoader,
+    "transformer_engine.pytorch.tensor.quantized_tensor": _TensorLoader,  # until 2.8
 }
 
 
@@ -172,12 +182,21 @@ class Activation:
         coalescing = coalescing_manager_of(torch.distributed._coalescing_manager)
         self._replaced.set(torch.distributed, "_coalescing_manager", coalescing)
         stand_ins(self._replaced, self.device, self.generator, self.pretend_cuda)
+        if not hasattr(torch.onnx, "_type_utils"):  # Transformer Engine 1 imports it, for exports to ONNX
+            self._replaced.set(torch.onnx, "_type_utils", types.ModuleType("torch.onnx._type_utils"))
         sys.meta_path.insert(0, self._finder)
         self._mode = CudaToCpu(self.generator, self._sees_gpu, self.pretend_cuda)
         for name in ("apply", "apply_boxed"):
             if hasattr(BackwardCFunction, name):
                 own = getattr(BackwardCFunction, name)
                 self._replaced.set(BackwardCFunction, name, under(self._mode, own))
+        hooks = torch.autograd.graph.saved_tensors_hooks
+        own_init = hooks.__init__
+
+        def init(this: Any, pack: Any, unpack: Any) -> None:  # recomputation runs in such a hook
+            own_init(this, under(self._mode, pack), under(self._mode, unpack))
+
+        self._replaced.set(hooks, "__init__", init)
         self._mode.__enter__()
 
     def _sees_gpu(self, depth: int) -> bool:
@@ -232,6 +251,14 @@ def active_generator() -> CudaGenerator:
     active_device()
     assert _ACTIVATION is not None
     return _ACTIVATION.generator
+
+
+def register_operators(operators: Any) -> None:
+    """Has ``torch.ops.tex_ts`` be these functions, for as long as the device is emulated."""
+    import torch
+
+    assert _ACTIVATION is not None
+    _ACTIVATION._replaced.set(torch.ops, "tex_ts", operators)
 
 
 def activate(device: str = "h100", *, pretend_cuda: bool = False) -> Activation:
@@ -303,6 +330,6 @@ def _check_installed() -> None:
         if importlib.util.find_spec(package) is None:
             raise RuntimeError(f"fp8lab.te needs {package}, which is not installed: {_INSTALL}")
     found = importlib.metadata.version("transformer_engine")
-    if found != RELEASE:
-        raise RuntimeError(f"fp8lab.te is the extension of transformer_engine {RELEASE}, and {found} is installed: "
-                           f"{_INSTALL}")  # fmt: skip
+    if found not in releases():
+        raise RuntimeError(f"fp8lab.te is the extension of transformer_engine {', '.join(releases())}, and {found} is "
+                           f"installed: {_INSTALL}")  # fmt: skip

@@ -234,8 +234,10 @@ def _random(replaced: Replacements, torch: Any, generator: CudaGenerator) -> Non
         "default_generators": (generator,),
         "_is_in_bad_fork": lambda: False,
     }
-    for name, value in answers.items():
-        replaced.set(torch.cuda, name, value)
+    for owner in (torch.cuda, torch.cuda.random):
+        for name, value in answers.items():
+            if hasattr(owner, name):
+                replaced.set(owner, name, value)
 
 
 def _tensors(replaced: Replacements, torch: Any, pretend_cuda: bool) -> None:

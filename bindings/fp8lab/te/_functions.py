@@ -9,6 +9,8 @@ from collections.abc import Callable
 from importlib import resources
 from typing import Any, NamedTuple
 
+from fp8lab.te import _releases
+
 __all__ = ["Function", "functions"]
 
 
@@ -21,13 +23,15 @@ class Function(NamedTuple):
     why: str
     """Why it is refused, and what to do; empty where it is provided."""
     module: str = ""
-    """Of a Triton kernel, the module that has it; empty: the extension."""
+    """The module that has it: of Triton kernels, or ``torch.ops.tex_ts``; empty: the extension."""
     is_class: bool = False
+    release: str = _releases.NEWEST
+    """The release of Transformer Engine."""
 
     def refusal(self) -> Any:
         """What stands in its place where it is refused: a function, or a class, that raises."""
-        name = f"transformer_engine_torch.{self.name}"
-        message = f"{name} is not provided by fp8lab.te for transformer_engine 2.20.2: {self.why}"
+        name = f"{self.module or 'transformer_engine_torch'}.{self.name}"
+        message = f"{name} is not provided by fp8lab.te for transformer_engine {self.release}: {self.why}"
 
         def refuse(*_args: Any, **_options: Any) -> Any:
             raise NotImplementedError(message)
@@ -43,21 +47,54 @@ class Function(NamedTuple):
 
 
 @functools.cache
-def _table() -> tuple[Function, ...]:
+def _table(release: str) -> tuple[Function, ...]:
     text = (resources.files("fp8lab.te") / "functions.json").read_text(encoding="utf-8")
-    table = json.loads(text)
-    found = [Function(name, family, "") for family, names in table["provided"].items() for name in names]
+    newest = _listed(json.loads(text), release)
+    if release == _releases.NEWEST:
+        return tuple(sorted(newest))
+    own = _releases.table()[release]
+    named = {one.name: one for one in newest}
+    operators = {"provided": own.get("operators", {}), "refused": own.get("refused_operators", [])}
+    found = [named[name] for name in own["as_newest"]] + _listed(own, release)
+    return tuple(sorted(found + _listed(operators, release, _OPERATORS)))
+
+
+#: Where Transformer Engine 1 registers functions with PyTorch.
+_OPERATORS = "torch.ops.tex_ts"
+
+
+def _listed(table: dict[str, Any], release: str, module: str = "") -> list[Function]:
+    """The functions of a table of those that are provided, by file, and of those that are refused, by reason."""
+    found = [
+        Function(name, family, "", module, release=release)
+        for family, names in table["provided"].items()
+        for name in names
+    ]
     for refused in table["refused"]:
-        found += [Function(name, None, refused["why"]) for name in refused.get("functions", [])]
-        found += [Function(name, None, refused["why"], is_class=True) for name in refused.get("classes", [])]
-    return tuple(sorted(found))
+        for kind in ("functions", "classes"):
+            is_class = kind == "classes"
+            found += [Function(name, None, refused["why"], module, is_class, release) for name in refused.get(kind, [])]
+    return found
 
 
-def functions() -> list[Function]:
-    """The names of transformer_engine 2.20.2's extension, provided and refused; ``str()`` of each explains it."""
-    return list(_table())
+def functions(release: str | None = None) -> list[Function]:
+    """The names that a release's Python takes from its extension, provided and refused; ``str()`` of each explains it.
+
+    Parameters
+    ----------
+    release : str, optional
+        One of ``fp8lab.te.releases()``; by default the installed one, or else the newest.
+
+    Raises
+    ------
+    ValueError
+        For an unknown release.
+    """
+    found = _releases.installed_release() if release is None else _releases.find_release(release)
+    return list(_table(found.name))
 
 
 def refuse(what: str, why: str) -> None:
     """Raises NotImplementedError for an argument, or a combination of some, of a function that is provided."""
-    raise NotImplementedError(f"{what} is not provided by fp8lab.te for transformer_engine 2.20.2: {why}")
+    release = _releases.installed_release().name
+    raise NotImplementedError(f"{what} is not provided by fp8lab.te for transformer_engine {release}: {why}")

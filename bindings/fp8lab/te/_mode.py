@@ -90,6 +90,17 @@ def _marked(tensor: Any, on_gpu: bool = True) -> Any:
     return tensor
 
 
+def _blank(func: Any, result: Any) -> Any:
+    """Bytes that nothing has written yet, as zeros: modules read codes and scales before they write them."""
+    is_unwritten = func in (torch.empty, torch.empty_like) and type(result) is torch.Tensor
+    return result.zero_() if is_unwritten and result.dtype is torch.uint8 and not result.is_meta else result
+
+
+def placed(tensor: Any, device: Any) -> Any:
+    """A tensor that the extension made on a device."""
+    return _marked(tensor, _is_gpu(device))
+
+
 _LIVING: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
@@ -183,7 +194,7 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
         on_gpu = _is_gpu(options.get("device"))
         if on_gpu and func in self._other_factories:
             warn_of_cpu_draw(self._other_factories[func])
-        result = func(*args, **_on_cpu(options))
+        result = _blank(func, func(*args, **_on_cpu(options)))
         return _marked(result, on_gpu) if on_gpu or _is_cpu(options.get("device")) else result
 
     def _device_of(self, args: tuple[Any, ...], _options: dict[str, Any]) -> Any:
@@ -221,7 +232,7 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
         def like(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
             named = options.get("device")
             mark = _mark(args[0]) if named is None else _is_gpu(named) or (False if _is_cpu(named) else None)
-            result = func(*args, **_on_cpu(options))
+            result = _blank(func, func(*args, **_on_cpu(options)))
             return result if mark is None else _marked(result, mark)
 
         return like

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from fp8lab.te._releases import installed_release
 from fp8lab.te.operators import as_tensor, operators, options, quantized_result, rounded, type_name
 from fp8lab.te.quantize import bias_gradient
 from fp8lab.te.tensors import kind_of_quantizer
@@ -29,7 +30,8 @@ __all__ = [*EXPORTED, "gelu_backward_of", "gelu_of"]
 def _result(wide: Any, dtype: torch.dtype, quantizer: Any) -> Any:
     if quantizer is None:
         return rounded(wide, dtype)
-    return quantized_result(wide, dtype, quantizer, None, amax_is_wide=True)
+    is_wide = installed_release().activation_amax_is_wide
+    return quantized_result(wide, dtype, quantizer, None, amax_is_wide=is_wide)
 
 
 def _plain(tensor: Any) -> Any:

@@ -20,6 +20,7 @@ __all__ = [
     "ubuf_built_with_mpi",
 ]
 EXPORTED = tuple(__all__)
+_num_cublas_streams = 4  # the same number, as releases until 2.8 have it
 
 
 def get_cublasLt_version() -> int:  # noqa: N802  # the extension's name

@@ -9,6 +9,8 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+from fp8lab.te._releases import installed_release
+
 __all__ = [
     "CommOverlapAlgo",
     "CommOverlapType",
@@ -102,7 +104,7 @@ NVTE_QKV_Layout = _tags(
     "NVTE_Paged_KV_BSHD_SBHD_SBHD NVTE_Paged_KV_SBHD_BSHD_BSHD NVTE_Paged_KV_SBHD_SBHD_SBHD "
     "NVTE_Paged_KV_THD_BSHD_BSHD NVTE_Paged_KV_THD_SBHD_SBHD NVTE_BHSD_BHSD_BHSD NVTE_QKV_Layout_NOT_SET",
 )
-NVTE_Fused_Attn_Backend = _tags("NVTE_Fused_Attn_Backend", "NVTE_F16_arbitrary_seqlen NVTE_FP8 NVTE_No_Backend")
+NVTE_Fused_Attn_Backend = _tags("NVTE_Fused_Attn_Backend", " ".join(installed_release().fused_attention_backends))
 NVTEScalingMode = _tags(
     "NVTEScalingMode",
     "NVTE_DELAYED_TENSOR_SCALING NVTE_MXFP8_1D_SCALING NVTE_BLOCK_SCALING_1D NVTE_BLOCK_SCALING_2D "

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from fp8lab.te import enums
+from fp8lab.te._activation import register_operators
 from fp8lab.te._functions import functions
+from fp8lab.te._releases import installed_release
 
-__all__ = ["make_extension", "make_triton_module"]
+__all__ = ["make_extension", "make_refusing_module", "make_triton_module"]
 
 
 def make_extension(name: str) -> types.ModuleType:
@@ -23,10 +25,13 @@ def make_extension(name: str) -> types.ModuleType:
     module.__path__ = []
     for tag in enums.__all__:
         setattr(module, tag, getattr(enums, tag))
+    operators = types.SimpleNamespace()
     for one in functions():
         value = one.refusal() if one.family is None else _provided(torch, one.family, one.name)
         if value is not None:
-            setattr(module, one.name, value)
+            setattr(operators if one.module else module, one.name, value)
+    if vars(operators):
+        register_operators(operators)
     return module
 
 
@@ -34,7 +39,8 @@ def _provided(torch: Any, family: str, name: str) -> Any:
     """A function of a family; of the enumerations, which are there, None."""
     if family == "enums":
         return None
-    return _entry(torch, getattr(importlib.import_module(f"fp8lab.te.{family}"), name))
+    value = getattr(importlib.import_module(f"fp8lab.te.{family}"), name)
+    return _entry(torch, value) if callable(value) else value
 
 
 def _entry(torch: Any, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,10 +70,26 @@ def make_triton_module(name: str) -> types.ModuleType:
 
         def refuse(*_args: Any, **_options: Any) -> Any:
             raise NotImplementedError(
-                f"{short}.{wanted} is not provided by fp8lab.te for transformer_engine 2.20.2: it is a Triton kernel, "
-                "which runs on a GPU alone"
+                f"{short}.{wanted} is not provided by fp8lab.te for transformer_engine {installed_release().name}: it "
+                "is a Triton kernel, which runs on a GPU alone"
             )
 
+        return refuse
+
+    module.__getattr__ = function_of  # type: ignore[method-assign]
+    return module
+
+
+def make_refusing_module(name: str) -> types.ModuleType:
+    """Transformer Engine 1's registrations for ONNX, which name functions of PyTorch that later releases lack."""
+    module = types.ModuleType(name)
+
+    def refuse(*_args: Any, **_options: Any) -> Any:
+        raise NotImplementedError(f"{name} is not provided by fp8lab.te: export to ONNX with a newer release")
+
+    def function_of(wanted: str) -> Any:
+        if wanted.startswith("__"):
+            raise AttributeError(wanted)
         return refuse
 
     module.__getattr__ = function_of  # type: ignore[method-assign]

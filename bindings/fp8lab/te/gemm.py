@@ -20,7 +20,7 @@ from fp8lab.te.quantize import as_quantized, bias_gradient, block_scales, quanti
 from fp8lab.te.tensors import as_tensor, classes, element_type, format_name, kind_of_tensor, logical_shape
 
 EXPORTED = ("generic_gemm", "te_general_grouped_gemm")
-__all__ = [*EXPORTED, "scaled_mm"]
+__all__ = [*EXPORTED, "product_into", "scaled_mm"]
 
 _NAMES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
@@ -207,7 +207,9 @@ def _multiply(
 
 def _kind_of_product(left: Operand, right: Operand) -> str:
     if left.kind != right.kind:
-        raise ValueError(f"GEMM of B {left.kind} and A {right.kind}: cuBLAS has none; both must be of one kind")
+        raise RuntimeError(
+            f"GEMM of B {left.kind} and A {right.kind}: cuBLAS has none; both must be of one kind (scaling_mode)"
+        )
     if left.kind == "plain" and left.array.dtype != right.array.dtype:
         raise ValueError(f"GEMM of B {left.array.dtype} and A {right.array.dtype}: both must have one type")
     return left.kind
@@ -256,7 +258,7 @@ def _operand(tensor: Any, is_rowwise: bool, argument: str) -> Operand:
         return Operand("nvfp4", as_quantized(tensor, direction), False)
     codes = codes.detach()
     if kind == "mxfp8":
-        return _mxfp8_operand(tensor, codes.reshape(-1, codes.shape[-1]), scales.detach(), is_rowwise)
+        return _mxfp8_operand(tensor, codes.reshape(-1, codes.shape[-1]), scales, is_rowwise)
     codes = codes.reshape(-1, codes.shape[-1]) if is_rowwise else codes.reshape(codes.shape[0], -1)
     scale = block_scales(tensor, codes, scales).contiguous().numpy()
     return Operand("block", codes.numpy(), False, scale, format_name(tensor._fp8_dtype))
@@ -280,7 +282,9 @@ def _float8_operand(tensor: Any, is_rowwise: bool, argument: str) -> Operand:
 
 def _mxfp8_operand(tensor: Any, codes: Any, scales: Any, is_rowwise: bool) -> Operand:
     rows, columns = codes.shape
-    if tensor._with_gemm_swizzled_scales:
+    is_swizzled = tensor._with_gemm_swizzled_scales or getattr(scales, "is_swizzled", False)
+    scales = scales.detach()
+    if is_swizzled:
         shape = (rows, columns // 32) if is_rowwise else (columns, rows // 32)
         compact = fp8lab.unswizzle_scales(scales.reshape(-1).numpy(), shape)
         compact = compact if is_rowwise else compact.T
@@ -322,14 +326,14 @@ def te_general_grouped_gemm(
             first += shape[0]
         else:
             out = None if D is None else D[i]
-        _grouped_product(
+        product_into(
             (right, transa, left, transb), out, bias[i], pre_gelu_out[i], bias_type, grad, accumulate,
             use_split_accumulator,
         )  # fmt: skip
     return bias
 
 
-def _grouped_product(
+def product_into(
     operands: tuple[Any, bool, Any, bool],
     out: Any,
     bias: Any,
@@ -339,7 +343,7 @@ def _grouped_product(
     accumulate: bool,
     splits: bool,
 ) -> None:
-    """One of the products, into its output; the gradient of a bias and the input of a GELU into theirs."""
+    """A product into its output; the gradient of a bias and the input of a GELU into theirs. Empty ones are none."""
     has_bias, has_gelu = bias.numel() > 0, pre_gelu.numel() > 0
     right, transa, left, transb = operands
     _, gradient, gelu_input, _ = generic_gemm(

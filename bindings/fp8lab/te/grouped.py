@@ -13,7 +13,8 @@ import torch
 
 from fp8lab.te.gemm import generic_gemm
 from fp8lab.te.layouts import swizzle_scales_for_gemm_
-from fp8lab.te.quantize import bias_gradient, new_member, quantize
+from fp8lab.te.quantize import bias_gradient, current_scale, new_member, quantize
+from fp8lab.te.state import amax_of
 from fp8lab.te.tensors import kind_of_quantizer
 
 EXPORTED = (
@@ -82,8 +83,12 @@ def group_quantize(
     if output is not None and noop_flag is not None and float(noop_flag) == 1.0:
         return output
     sizes = _sizes(tensor, num_tensors, first_dims, last_dims)
+    own = quantizer
+    if kind_of_quantizer(quantizer) in ("delayed", "current") and not quantizer.rowwise_usage:
+        own = quantizer.copy()  # the grouped kernel writes transposes alone as well
+        own.set_usage(rowwise=True)
     members = [
-        quantize(part, quantizer, None, noop_flag) if part.shape[0] else None
+        quantize(part, own, None, noop_flag) if part.shape[0] else None
         for part in torch.split(tensor[: sum(sizes)], sizes)
     ]
     made = _grouped(tensor, quantizer, members, sizes, first_dims, tensor_offsets)
@@ -91,7 +96,9 @@ def group_quantize(
         return made
     if output.num_tensors != num_tensors or tuple(output.logical_shape) != tuple(tensor.shape):
         raise ValueError("group_quantize: output has an incompatible logical shape.")
-    for name in ("rowwise_data", "columnwise_data", "scale_inv", "columnwise_scale_inv", "amax", "columnwise_amax"):
+    for name in (
+        "rowwise_data", "columnwise_data", "scale_inv", "columnwise_scale_inv", "amax", "columnwise_amax", "scale",
+    ):  # fmt: skip
         if getattr(output, name) is not None:
             getattr(output, name).detach().copy_(getattr(made, name))
     return output
@@ -110,7 +117,13 @@ def _grouped(tensor: Any, quantizer: Any, members: Any, sizes: Any, first_dims: 
         if hasattr(whole, own)
     }
     if kind in ("delayed", "current"):
-        fields["columnwise_scale_inv"] = fields["scale_inv"] if fields["columnwise_data"] is not None else None
+        inverses = torch.cat([torch.ones(1) if one is None else one._scale_inv.detach() for one in members])
+        fields["scale_inv"] = inverses if fields["data"] is not None else None
+        fields["columnwise_scale_inv"] = inverses if fields["columnwise_data"] is not None else None
+    if kind == "current":
+        amaxes = [amax_of(part) for part in torch.split(tensor[: sum(sizes)], sizes)]
+        fields["amax"] = torch.tensor(amaxes)
+        fields["scale"] = torch.tensor([current_scale(quantizer, amax) for amax in amaxes])
     if kind == "nvfp4":
         fields.update(
             row_scaled_nvfp4=quantizer.row_scaled_nvfp4, nvfp4_use_4over6=quantizer.nvfp4_use_4over6,

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 import fp8lab
+from fp8lab.te._mode import placed
 from fp8lab.te.tensors import kind_of_tensor, logical_shape, matrix
 
 EXPORTED = (
@@ -209,6 +210,7 @@ def splits_to_offsets_multi(
             "strides, include_leading_zero, and dtypes must have matching lengths, but got "
             f"{len(strides)}, {len(include_leading_zero)}, and {len(dtypes)}."
         )
-    sizes = split_sizes.detach().to(torch.int64)
+    sizes = split_sizes.detach().to(torch.int64, copy=True)
     wanted = zip(strides, include_leading_zero, dtypes)
-    return sizes, [_offsets(sizes, stride, has_zero, dtype) for stride, has_zero, dtype in wanted]
+    made = [_offsets(sizes, stride, has_zero, dtype) for stride, has_zero, dtype in wanted]
+    return placed(sizes, device), [placed(one, device) for one in made]

@@ -42,11 +42,13 @@ __all__ = [
     *EXPORTED,
     "as_quantized",
     "bias_gradient",
+    "current_scale",
     "new_member",
     "block_scales",
     "nvfp4_recipe",
     "quantize_as",
     "threads",
+    "write_delayed",
 ]
 
 
@@ -133,7 +135,7 @@ def dequantize(input: Any, otype: Any) -> Any:
 # --- one scale for the tensor -----------------------------------------------------------------------------------------
 
 
-def _write_delayed(quantizer: Any, x: Any, result: Any, given: dict[str, Any]) -> None:
+def write_delayed(quantizer: Any, x: Any, result: Any, given: dict[str, Any]) -> None:
     """The cast by the scale of earlier steps; the amax slot keeps the largest."""
     _check_float8(result)
     history = _history(format_name(quantizer.dtype)).copy()
@@ -168,6 +170,14 @@ def _write_current(quantizer: Any, x: Any, result: Any, given: dict[str, Any]) -
         amax = _largest_of_group(quantizer, [own])[0]
     made = fp8lab.quantize(x, recipe, amax=None if amax is None else [amax], threads=threads())
     _store_float8(result, made)
+
+
+def current_scale(quantizer: Any, amax: float) -> float:
+    """The scale that an amax makes."""
+    recipe = _current_recipe(format_name(quantizer.dtype), quantizer.amax_epsilon, quantizer.force_pow_2_scales)
+    factor = fp8lab.quantize(np.full((1, 1), amax, np.float32), recipe).factor
+    assert factor is not None
+    return factor
 
 
 @functools.cache
@@ -372,7 +382,7 @@ def _random_bits(quantizer: Any, x: Any) -> Any:
 
 
 _WRITERS = {
-    "delayed": _write_delayed,
+    "delayed": write_delayed,
     "current": _write_current,
     "mxfp8": _write_mxfp8,
     "block": _write_block,

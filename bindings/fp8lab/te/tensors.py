@@ -8,15 +8,20 @@ pytorch/csrc/quantizer.cpp (2.20).
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
+from fp8lab.te import enums
 from fp8lab.te._activation import active_device
+from fp8lab.te._functions import refuse
+from fp8lab.te._releases import installed_release
 
 __all__ = [
+    "Codes",
     "as_tensor",
     "classes",
     "element_type",
@@ -33,35 +38,54 @@ _ELEMENTS = {0: torch.uint8, 2: torch.int32, 4: torch.float32, 5: torch.float16,
 _FORMATS = {7: "e4m3", 8: "e5m2", 10: "e2m1"}
 
 
+_MODULES = {
+    "float8": "float8_tensor",
+    "mxfp8": "mxfp8_tensor",
+    "block": "float8_blockwise_tensor",
+    "nvfp4": "nvfp4_tensor",
+}
+_QUANTIZERS = {
+    "delayed": "Float8Quantizer", "current": "Float8CurrentScalingQuantizer", "mxfp8": "MXFP8Quantizer",
+    "block": "Float8BlockQuantizer", "nvfp4": "NVFP4Quantizer",
+}  # fmt: skip
+_TENSORS = {"float8": "Float8Tensor", "mxfp8": "MXFP8Tensor", "block": "Float8BlockwiseQTensor", "nvfp4": "NVFP4Tensor"}
+
+
+class Codes:
+    """FP8 codes of a matrix and their scale, as functions of Transformer Engine 1 are given them."""
+
+    def __init__(self, codes: Any, scale_inv: Any, dtype: Any) -> None:
+        self._data, self._scale_inv, self._fp8_dtype, self._transpose = codes, scale_inv, dtype, None
+
+
+def family_of(kind: str) -> str:
+    """Which tensors a kind of quantizer makes."""
+    return "float8" if kind in ("delayed", "current") else kind
+
+
 @functools.cache
 def classes() -> Any:
-    """The classes of quantizers, storages and tensors, by kind."""
-    from transformer_engine.pytorch.tensor import float8_blockwise_tensor as block
-    from transformer_engine.pytorch.tensor import float8_tensor as float8
-    from transformer_engine.pytorch.tensor import mxfp8_tensor as mxfp8
-    from transformer_engine.pytorch.tensor import nvfp4_tensor as nvfp4
+    """The classes of quantizers, storages and tensors that the installed release has, by kind.
 
-    return SimpleNamespace(
-        quantizers={
-            "delayed": float8.Float8Quantizer,
-            "current": float8.Float8CurrentScalingQuantizer,
-            "mxfp8": mxfp8.MXFP8Quantizer,
-            "block": block.Float8BlockQuantizer,
-            "nvfp4": nvfp4.NVFP4Quantizer,
-        },
-        storages={
-            "float8": float8.Float8TensorStorage,
-            "mxfp8": mxfp8.MXFP8TensorStorage,
-            "block": block.Float8BlockwiseQTensorStorage,
-            "nvfp4": nvfp4.NVFP4TensorStorage,
-        },
-        tensors={
-            "float8": float8.Float8Tensor,
-            "mxfp8": mxfp8.MXFP8Tensor,
-            "block": block.Float8BlockwiseQTensor,
-            "nvfp4": nvfp4.NVFP4Tensor,
-        },
-    )
+    What the newest release's classes have and an older one's do not know, the latter get: the value that says what it
+    does.
+    """
+    release = installed_release()
+    found = SimpleNamespace(quantizers={}, storages={}, tensors={})
+    if not release.kinds:
+        found.storages = {"float8": Codes}
+        return found
+    for kind in release.kinds:
+        family = family_of(kind)
+        module = importlib.import_module(f"transformer_engine.pytorch.tensor.{_MODULES[family]}")
+        found.quantizers[kind] = getattr(module, _QUANTIZERS[kind])
+        found.tensors[family] = getattr(module, _TENSORS[family])
+        found.storages[family] = getattr(module, _TENSORS[family] + release.storage)
+        for name, value in release.quantizer_defaults.get(kind, {}).items():
+            setattr(found.quantizers[kind], name, value)
+        for name, value in release.tensor_defaults.get(family, {}).items():
+            setattr(found.storages[family], f"_{name}", value)
+    return found
 
 
 def kind_of_quantizer(quantizer: Any) -> str:
@@ -210,13 +234,23 @@ _BUFFERS = {
 
 
 def _facts(kind: str, quantizer: Any) -> dict[str, Any]:
-    """What a tensor of that quantizer says of itself."""
+    """What a tensor of that quantizer says of itself, as far as the release knows it."""
+    unknown = installed_release().tensor_defaults.get(family_of(kind), {})
+    return {name: value for name, value in _all_facts(kind, quantizer).items() if name not in unknown}
+
+
+def _all_facts(kind: str, quantizer: Any) -> dict[str, Any]:
     if kind in ("delayed", "current"):
         return {"fp8_dtype": quantizer.dtype}
     if kind == "mxfp8":
         return {"fp8_dtype": quantizer.dtype, "with_gemm_swizzled_scales": quantizer.optimize_for_gemm}
     if kind == "block":
-        return {"fp8_dtype": quantizer.dtype, "is_2D_scaled": quantizer.block_scaling_dim == 2}
+        facts = {"fp8_dtype": quantizer.dtype, "is_2D_scaled": quantizer.block_scaling_dim == 2}
+        if installed_release().blocks_have_formats:
+            if quantizer.all_gather_usage:
+                refuse("a Float8BlockQuantizer with all_gather_usage", "its compact layout is not modelled; use 2.20.2")
+            facts["data_format"] = enums.Float8BlockScaleTensorFormat.GEMM_READY
+        return facts
     return {
         "fp4_dtype": quantizer.dtype,
         "with_gemm_swizzled_scales": quantizer.optimize_for_gemm,
@@ -230,11 +264,16 @@ def new_tensor(quantizer: Any, shape: Any, dtype: torch.dtype) -> Any:
     """A quantized tensor of that shape with buffers and no values."""
     shape = tuple(int(size) for size in shape)
     kind = kind_of_quantizer(quantizer)
-    family = "float8" if kind in ("delayed", "current") else kind
+    family = family_of(kind)
     fields = {**_BUFFERS[kind](quantizer, shape), **_facts(kind, quantizer), "quantizer": quantizer}
     if quantizer.internal:
-        return classes().storages[family](fake_dtype=dtype, **fields)
-    return classes().tensors[family](shape=list(shape), dtype=dtype, device=_CPU, **fields)
+        return _made(classes().storages[family], fields, fake_dtype=dtype)
+    return _made(classes().tensors[family], fields, shape=list(shape), dtype=dtype, device=_CPU)
+
+
+def _made(kind: Any, fields: dict[str, Any], **given: Any) -> Any:
+    known = {name: value for name, value in given.items() if name not in installed_release().unknown_fields}
+    return kind(**known, **fields)
 
 
 # --- tensors that are there already -----------------------------------------------------------------------------------
@@ -243,7 +282,7 @@ def new_tensor(quantizer: Any, shape: Any, dtype: torch.dtype) -> Any:
 def prepared(quantizer: Any, tensor: Any) -> Any:
     """A quantized tensor with the buffers that the quantizer's usages want, and without those that they do not."""
     kind = kind_of_quantizer(quantizer)
-    family = "float8" if kind in ("delayed", "current") else kind
+    family = family_of(kind)
     if not isinstance(tensor, classes().storages[family]):
         wanted = classes().tensors[family].__name__
         raise TypeError(f"{type(quantizer).__name__} writes to a {wanted}, not to a {type(tensor).__name__}")

@@ -5,7 +5,9 @@ What Transformer Engine's modules compute is compared with fp8lab's own layers a
 """
 
 import dataclasses
+import io
 import os
+import pickle
 import subprocess
 import sys
 import warnings
@@ -51,6 +53,15 @@ def with_type(recipe: str, dtype: str, dy=None):
     )
 
 
+def autocast(recipe, **options):
+    """The context of an FP8 region, by the name that the installed release has for it."""
+    import transformer_engine.pytorch as te
+
+    if hasattr(te, "autocast"):
+        return te.autocast(recipe=recipe, **options)
+    return te.fp8_autocast(enabled=True, fp8_recipe=recipe, **options)
+
+
 def compare_linear(
     te_recipe, recipe: str, dtype: str, steps: int = 3, bias: bool = True, delayed=None, dy=None
 ) -> None:
@@ -73,7 +84,7 @@ def compare_linear(
         x = drawn(step, tokens, inputs, dtype, step + 1).requires_grad_()
         gradient = drawn(step + 50, tokens, outputs, dtype, 1e-3)
         layer.zero_grad()
-        with te.autocast(recipe=te_recipe):
+        with autocast(te_recipe):
             y = layer(x)
         y.backward(gradient)
         with state.autocast(linear, delayed=delayed):
@@ -163,6 +174,97 @@ def gradients_accumulate_into_main_grad() -> None:
             state.backward(call, gradient, main_grad=expected)
         assert words(y) == words(call.y), f"y of microbatch {step}"
         assert words(layer.weight.main_grad) == words(expected), f"main_grad after microbatch {step}"
+
+
+class AllowedUnpickler(pickle.Unpickler):
+    """Of what an ``_extra_state`` is made of, and of nothing else."""
+
+    ALLOWED = {
+        "collections": {"OrderedDict"},
+        "torch._utils": {"_rebuild_tensor_v2"},
+        "torch.storage": {"_load_from_bytes"},
+        "transformer_engine.common.recipe": {"DelayedScaling", "Format", "_FormatHelper", "_OverrideLinearPrecision"},
+    }
+
+    def find_class(self, module: str, name: str):
+        if name not in self.ALLOWED.get(module, set()):
+            raise pickle.UnpicklingError(f"{module}.{name} is not allowed")
+        return super().find_class(module, name)
+
+
+def unpickled(extra_state) -> dict:
+    """What a module's ``_extra_state`` says, as bytes in a tensor or as Transformer Engine 1's file."""
+    import torch
+
+    if isinstance(extra_state, io.BytesIO):
+        extra_state.seek(0)
+        return torch.load(extra_state, weights_only=True)
+    return AllowedUnpickler(io.BytesIO(extra_state.numpy().tobytes())).load()
+
+
+#: The columns of the extension's tensors that a Linear's x, w and dy have.
+COLUMNS = {"x": ("fwd", 0), "w": ("fwd", 1), "dy": ("bwd", 0)}
+
+
+def as_extra_state(arrays: dict, recipe=None):
+    """The ``_extra_state`` of a layer of an ``Fp8State``: bytes in a tensor, as Transformer Engine 2 has it, or without a recipe the
+    file of Transformer Engine 1."""
+    import torch
+
+    extra = {"num_gemms": 1, "fp8_checkpoint": True, "fp8_max_fwd": 448.0, "fp8_max_bwd": 57344.0}
+    state: dict = {"extra_fp8_variables": extra, **({} if recipe is None else {"recipe": recipe})}
+    length = len(arrays["0.x.amax_history"])
+    for side, columns in (("fwd", 3), ("bwd", 2)):
+        for name, shape in (("scale", (columns,)), ("scale_inv", (columns,)), ("amax_history", (length, columns))):
+            state[f"{name}_{side}"] = torch.zeros(shape) if name == "amax_history" else torch.ones(shape)
+            for tensor, (of, column) in COLUMNS.items():
+                if of == side:
+                    state[f"{name}_{side}"][..., column] = torch.from_numpy(np.asarray(arrays[f"0.{tensor}.{name}"]))
+    if recipe is not None:
+        return torch.frombuffer(bytearray(pickle.dumps(state)), dtype=torch.uint8)
+    file = io.BytesIO()
+    torch.save(state, file)
+    return file
+
+
+def the_extra_state_goes_both_ways(form: str) -> None:
+    """A layer's ``_extra_state`` has Fp8State's scales and histories; one that is made of these continues with the same bits.
+
+    The first form names no recipe: Transformer Engine 2 reads it as its default, which has 1024 amaxes.
+    """
+    import fp8lab
+    import torch
+    import transformer_engine.pytorch as te
+
+    facts = {"amax_history_len": 1024 if form == "first" else 4, "amax_compute_algo": "max"}
+    recipe, delayed = recipes().DelayedScaling(**facts), fp8lab.Delayed(**facts)
+    tokens, inputs, outputs = SHAPE
+    layers = [te.Linear(inputs, outputs, bias=False, params_dtype=torch.float32) for _ in range(2)]
+    with torch.no_grad():
+        for layer in layers:
+            layer.weight.copy_(drawn(99, outputs, inputs, "float32", 0.05))
+    state, linear = fp8lab.Fp8State(layers=1), with_type("te_delayed_hopper", "float32")
+
+    def step(number: int, layer):
+        x = drawn(number, tokens, inputs, "float32", number + 1).requires_grad_()
+        with autocast(recipe):
+            y = layer(x)
+        y.backward(drawn(number + 50, tokens, outputs, "float32", 1e-3))
+        return words(y), words(x.grad)
+
+    for number in range(3):
+        step(number, layers[0])
+        with state.autocast(linear, delayed=delayed):
+            call = state.forward(0, drawn(number, tokens, inputs, "float32", number + 1), layers[0].weight.detach())
+        state.backward(call, drawn(number + 50, tokens, outputs, "float32", 1e-3))
+    arrays, written = state.arrays(), unpickled(layers[0].get_extra_state())
+    for tensor, (side, column) in COLUMNS.items():
+        for name in ("scale", "amax_history"):
+            own, theirs = np.asarray(arrays[f"0.{tensor}.{name}"]), written[f"{name}_{side}"][..., column].numpy()
+            assert words(own) == words(theirs), (tensor, name, own, theirs)
+    os.environ["NVTE_ALLOW_UNSAFE_PICKLE_EXTRA_STATE"] = "1"
+    layers[1].set_extra_state(as_extra_state(arrays, None if form == "first" else recipe))
+    assert step(3, layers[0]) == step(3, layers[1])
 
 
 def a_noop_flag_leaves_all_as_it_is() -> None:
@@ -340,7 +442,7 @@ def wrong_operands_are_named() -> None:
     half, whole = torch.ones(16, 16, dtype=torch.float16), torch.ones(16, 16)
     expect(ValueError, "both must have one type", lambda: gemm(half, whole))
     quantizer = te.Float8CurrentScalingQuantizer(tex.DType.kFloat8E4M3, device="cuda")
-    expect(ValueError, "both must be of one kind", lambda: gemm(quantizer(whole), whole))
+    expect(RuntimeError, "both must be of one kind", lambda: gemm(quantizer(whole), whole))
     expect(TypeError, "quantizer must be one of", lambda: tex.quantize(whole, object()))
 
 
@@ -568,6 +670,7 @@ CHECKS = {
         **_of(linear_under_delayed_scaling, *DTYPES),
         **_of(linear_under_current_scaling, *DTYPES),
         **_of(linear_under_block_scaling, *DTYPES),
+        **_of(the_extra_state_goes_both_ways, "first", "second"),
         **_all(
             linear_without_bias, linear_in_high_precision, gradients_accumulate_into_main_grad,
             a_noop_flag_leaves_all_as_it_is, draws_on_cuda_are_the_gpus, a_uniform_draw_between_bounds_is_rounded_once,

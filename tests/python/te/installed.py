@@ -3,11 +3,14 @@
 
 import importlib.metadata
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
 
 RELEASE = "2.20.2"
+#: Where ./dev test installs older releases, each in a folder of its own.
+RELEASES = Path(sys.prefix, "releases")
 
 
 def reason() -> str | None:
@@ -20,10 +23,23 @@ def reason() -> str | None:
 
 
 without_transformer_engine = pytest.mark.skipif(reason() is not None, reason=str(reason()))
+without_torch = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("torch", "einops")),
+    reason="torch or einops is not installed",
+)
+
+
+def folder_of(release: str, package: str = "transformer_engine") -> Path:
+    """What stands first on the path of modules for another release, or for a package that the tests install apart; the test is
+    skipped where it is not installed."""
+    found = RELEASES / f"{package}-{release}"
+    if not found.exists():
+        pytest.skip(f"{package} {release} is not installed in {found}")
+    return found
 
 
 def folder() -> Path:
-    """Where its Python is."""
+    """Where the Python of the newest release is."""
     spec = importlib.util.find_spec("transformer_engine")
     assert spec is not None and spec.submodule_search_locations
     return Path(list(spec.submodule_search_locations)[0])

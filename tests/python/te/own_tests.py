@@ -3,7 +3,7 @@
 
     FP8LAB_SECONDS=300 python tests/python/te/own_tests.py FILE DEVICE [--write] [pytest options]
 
-prints the counts (outcomes.py says what is left out after that time), and with ``--write`` keeps the outcomes in tests/vectors/transformer_engine, with which test_own_tests.py compares;
+prints the counts (outcomes.py says what is left out after that time; without it a file runs whole and in its own order), and with ``--write`` keeps the outcomes in tests/vectors/transformer_engine, with which test_own_tests.py compares;
 ``--table`` prints the table of the page on Transformer Engine.
 """
 
@@ -25,6 +25,8 @@ import repositories  # noqa: E402
 
 #: The commit of the checkout nearest to the release 2.20.2, which has no tag there: 2.20.0.dev0 of 2026-08-22.
 COMMIT = "d0067d0da6cb01811b8072a7d304f0e00344ce2b"
+#: What a file wants to be run as a program before its tests: it writes the checkpoints that they read.
+BEFORE = {"test_checkpoint.py": ["--save-checkpoint", "all"]}
 VECTORS = HERE.parents[1] / "vectors" / "transformer_engine"
 
 
@@ -52,6 +54,9 @@ def outcomes(file: str, device: str, options: list[str], names: list[str] | None
         if names is not None:
             selection.write_text(json.dumps(names))
             environment["FP8LAB_SELECTION"] = str(selection)
+        if file in BEFORE:
+            program = [sys.executable, "-m", "fp8lab.te", "--device", device, "--pretend-cuda", file, *BEFORE[file]]
+            subprocess.run(program, cwd=folder, env=environment, capture_output=True, check=True)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "outcomes", "-p", "no:cacheprovider"]
         command += ["--fp8lab-te-device", device, *options, file]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)

@@ -7,10 +7,12 @@ import os
 import sys
 
 import torch
+import transformer_engine.pytorch as te
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState
 from accelerate.utils import TERecipeKwargs, transformer_engine
 from test_effective import models
+from transformer_engine.common import recipe as te_recipe
 
 entered: list = []
 
@@ -96,9 +98,59 @@ def resumed() -> dict:
     return {"before": before, "after": after, "resumed": train(*second, range(3, 6)), "keys": list(model_state)}
 
 
+def small_model():
+    torch.manual_seed(4)
+    return torch.nn.Sequential(torch.nn.Embedding(50, 64), torch.nn.LayerNorm(64), torch.nn.Linear(64, 128), torch.nn.GELU(),
+                               torch.nn.Linear(128, 64), torch.nn.Linear(64, 2))  # fmt: skip
+
+
+def scores(model, optimizer, backward) -> list:
+    """Of a training of a classifier of sequences: each step's loss, and the outputs afterwards, as float.hex() has them."""
+    found = []
+    for step in range(4):
+        draw = torch.Generator().manual_seed(step)
+        tokens = torch.randint(0, 50, (8, 16), generator=draw)
+        labels = tokens[:, 0] % 2
+        loss = torch.nn.functional.cross_entropy(model(tokens).float().mean(1), labels)
+        backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append(loss.item().hex())
+    model.eval()
+    with torch.no_grad():
+        outputs = model(torch.arange(32).view(2, 16)).float().mean(1)
+    return found + [one.hex() for one in outputs.reshape(-1).tolist()]
+
+
+def benchmark() -> dict:
+    """The question of accelerate's benchmarks/fp8/transformer_engine: is a training under Accelerator the one that Transformer
+    Engine's own contexts give a model whose layers were converted by hand?"""
+    facts = {"amax_compute_algo": "max", "amax_history_len": 32}
+    model = small_model()
+    with torch.no_grad():
+        transformer_engine.convert_model(model)
+    recipe = te_recipe.DelayedScaling(fp8_format=te_recipe.Format.HYBRID, **facts)
+    own = model.forward
+
+    def forward(*args):
+        with te.autocast(enabled=model.training, recipe=recipe), torch.autocast("cuda", dtype=torch.bfloat16):
+            return own(*args).float()
+
+    model.forward = forward
+    by_hand = scores(model, torch.optim.AdamW(model.parameters(), lr=0.01), lambda loss: loss.backward())
+    AcceleratorState._reset_state(True)
+    GradientState._reset_state()
+    accelerator = Accelerator(
+        cpu=True, mixed_precision="fp8", kwargs_handlers=[TERecipeKwargs(fp8_format="HYBRID", **facts)]
+    )
+    model = small_model()
+    model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=0.01))
+    return {"by hand": by_hand, "by accelerate": scores(model, optimizer, accelerator.backward)}
+
+
 os.environ["NVTE_ALLOW_UNSAFE_PICKLE_EXTRA_STATE"] = "1"  # the state is this process's own
-trained = resumed()
+trained, compared = resumed(), benchmark()
 transformer_engine.contextual_fp8_autocast = watch
 requests, names = json.load(sys.stdin)
 told = {"requests": [outcome(one) for one in requests], "models": {name: converted(name) for name in names}}
-print(json.dumps(told | {"trained": trained}))
+print(json.dumps(told | {"trained": trained, "compared": compared}))

@@ -4,11 +4,10 @@
 import itertools
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm
 from fp8lab.te import converted_layers, effective_recipe
 
 #: Each is a process of its own; the H100's refuses MXFP8.
@@ -346,12 +345,7 @@ def check_request(request, real, device):
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_real_accelerator_does_what_is_told(accelerate, device):
     script = Path(__file__).with_name("real_accelerate.py")
-    done = subprocess.run(
-        [sys.executable, "-m", "fp8lab.te", "--device", device, str(script)],
-        input=json.dumps([REQUESTS, list(MODELS)]),
-        capture_output=True,
-        text=True,
-    )
+    done = warm.run("--device", device, script, input=json.dumps([REQUESTS, list(MODELS)]))
     assert done.returncode == 0, done.stderr[-3000:]
     real = json.loads(done.stdout.splitlines()[-1])
     for request, outcome in zip(REQUESTS, real["requests"], strict=True):
@@ -359,6 +353,7 @@ def test_the_real_accelerator_does_what_is_told(accelerate, device):
     for name in MODELS:
         told = {one.name: one.becomes for one in converted_layers(models()[name], "TE") if one.becomes}
         assert real["models"][name] == told
+    assert real["compared"]["by hand"] == real["compared"]["by accelerate"]
     trained = real["trained"]
     assert trained["resumed"] == trained["after"] and len(set(trained["before"] + trained["after"])) == 6
     assert [key for key in trained["keys"] if key.endswith("_extra_state")]

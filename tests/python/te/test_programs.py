@@ -2,6 +2,7 @@
 """Programs of Transformer Engine's documentation, unmodified, from the checkout that FP8LAB_CHECKOUTS names."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -10,7 +11,13 @@ from pathlib import Path
 import own_tests
 import pytest
 import repositories
+import warm
+from installed import folder_of, without_transformer_engine
+from test_parallel_layers import on_two_processes
 
+exhaustive = pytest.mark.skipif(
+    "FP8LAB_EXHAUSTIVE" not in os.environ, reason="half a minute, of which importing is most: ./dev test --exhaustive"
+)
 HERE = Path(__file__).parent
 
 
@@ -54,3 +61,33 @@ def test_the_primer_prints_the_digits_of_the_gpu_that_it_was_run_on(documentatio
     # The weights are drawn on the device with its approximate sine and cosine, which move some of them by an ulp, and one that lies
     # beside a tie of TF32 by 2^-11 of its size, 2e-5: too little to see but on the edge of the fourth digit.
     assert wrong == [(1, "-0.8827", "-0.8826"), (1, "0.2896", "0.2895")]
+
+
+@exhaustive
+@without_transformer_engine
+def test_a_llama_of_hugging_face_trains_under_accelerate():
+    """transformers 5.24.0 and accelerate 1.15.0, unmodified: all 15 Linear layers are converted and cast."""
+    pytest.importorskip("accelerate")
+    path = [
+        folder_of(release, name)
+        for name, release in (("transformers", "5.24.0"), ("tokenizers", "0.23.3"), ("regex", "2026.11.19"))
+    ]
+    environment = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    done = warm.run("--device", "h100", HERE / "real_llama.py", path=path, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["converted"] == told["in_fp8"] == told["linear"] and len(told["linear"]) == 15
+    assert told["losses"][-1] < 0.8 * told["losses"][0]
+
+
+@exhaustive
+@without_transformer_engine
+def test_a_layer_of_megatron_is_tensor_parallel():
+    """Megatron-core 0.16.1, unmodified, on two processes: both have the same losses, and the MLP is the sum of its parts."""
+    path = [folder_of("0.16.1", "megatron_core")]
+    ranks = on_two_processes("h100", HERE / "megatron_ranks.py", options=["--pretend-cuda"], path=path)
+    assert [one.returncode for one in ranks] == [0, 0], ranks[0].stderr[-3000:]
+    first, second = (json.loads(one.stdout.splitlines()[-1]) for one in ranks)
+    assert first == second and first["is_equal"]
+    assert first["kinds"] == ["TEDotProductAttention", "TELayerNormColumnParallelLinear", "TERowParallelLinear"]
+    assert first["losses"][2] < first["losses"][0]

@@ -83,7 +83,7 @@ def test_a_release_that_is_missing_or_another_says_how_to_install_it() -> None:
 def test_another_release_is_named() -> None:
     other = "import importlib.metadata as m; m.version = lambda name: '2.9.0'; "
     told = run("-c", other + "import fp8lab.te; fp8lab.te.activate()").stderr
-    assert "is the extension of transformer_engine 2.20.2, and 2.9.0 is installed" in told
+    assert "is the extension of transformer_engine 2.20.2, 2.10.0, 2.2.0, 1.13.0, and 2.9.0 is installed" in told
 
 
 def test_another_extension_that_is_installed_is_refused(tmp_path) -> None:

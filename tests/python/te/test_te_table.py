@@ -2,12 +2,13 @@
 """The table of the extension's names is that of the wheel's Python."""
 
 import ast
+from pathlib import Path
 
 import fp8lab.te
 import pytest
-from installed import folder, without_transformer_engine
+from installed import folder, folder_of, without_transformer_engine
 
-EXTENSION = "transformer_engine_torch"
+EXTENSION, ITS_PYTHON, OPERATORS = "transformer_engine_torch", "cpp_extensions", "tex_ts"
 #: Named in ways that are no use of the extension: ONNX's own operators, and what C++ calls of its own.
 NOT_OF_PYTHON = {
     "get_cudnn_version",
@@ -17,41 +18,95 @@ NOT_OF_PYTHON = {
 }
 
 
-def names_of(source: str) -> set[str]:
-    """What a file takes from the extension: by attribute, and by import."""
-    tree = ast.parse(source)
+def names_of(tree: ast.Module, module: str) -> set[str]:
+    """What a file takes from a module: by attribute, and by import."""
     aliases: set[str] = set()
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            aliases |= {one.asname or one.name for one in node.names if one.name == EXTENSION}
-        elif isinstance(node, ast.ImportFrom) and node.module == EXTENSION:
-            names |= {one.name for one in node.names}
+            aliases |= {one.asname or one.name for one in node.names if one.name.split(".")[-1] == module}
+        elif isinstance(node, ast.ImportFrom):
+            aliases |= {one.asname or one.name for one in node.names if one.name == module}
+            if str(node.module).split(".")[-1] == module:
+                names |= {one.name for one in node.names}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
             names.add(node.attr)
     return names - {"*"}
 
 
-@without_transformer_engine
-def test_the_table_has_every_name_that_the_wheel_uses_and_no_other() -> None:
+def operators_of(tree: ast.Module) -> set[str]:
+    """What a file takes of ``torch.ops.tex_ts``."""
+    nodes = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute)
+    ]
+    return {node.attr for node in nodes if node.value.attr == OPERATORS}
+
+
+def used_by(package: Path) -> tuple[set[str], set[str]]:
+    """What the Python of a release takes of its extension, and of the operators that it registers."""
     used: set[str] = set()
-    for file in folder().rglob("*.py"):
-        relative = file.relative_to(folder()).parts
-        if relative[0] != "jax" and file.name not in ("onnx_extensions.py", "setup.py"):
-            used |= names_of(file.read_text(encoding="utf-8"))
-    table = {one.name for one in fp8lab.te.functions()}
-    assert used - table == set(), "used by the wheel, and not in functions.json"
-    assert table - used <= NOT_OF_PYTHON, "in functions.json, and not used by the wheel"
-    assert len(used) > 150
+    passed_on: set[str] = set()
+    own: set[str] = set()
+    operators: set[str] = set()
+    for file in package.rglob("*.py"):
+        relative = file.relative_to(package).parts
+        if relative[0] not in ("pytorch", "common") or file.name in ("onnx_extensions.py", "te_onnx_extensions.py"):
+            continue
+        text = file.read_text(encoding="utf-8")
+        if not any(one in text for one in (EXTENSION, ITS_PYTHON, OPERATORS)) and ITS_PYTHON not in relative:
+            continue
+        tree = ast.parse(text)
+        used |= names_of(tree, EXTENSION)
+        operators |= operators_of(tree)
+        passed_on |= names_of(tree, ITS_PYTHON)  # which imports all of the extension
+        if ITS_PYTHON in relative:
+            own |= {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+            own |= {
+                one.id
+                for node in ast.walk(tree)
+                if isinstance(node, ast.Assign)
+                for one in node.targets
+                if isinstance(one, ast.Name)
+            }
+            own |= {Path(relative[-1]).stem} | {"tex"}
+    return used | (passed_on - own), operators
 
 
-def test_a_name_is_provided_or_refused_with_a_reason() -> None:
-    table = fp8lab.te.functions()
+@without_transformer_engine
+@pytest.mark.parametrize("release", fp8lab.te.releases())
+def test_the_table_has_every_name_that_the_wheel_uses_and_no_other(release: str) -> None:
+    newest = fp8lab.te.releases()[0]
+    used, operators = used_by(folder() if release == newest else folder_of(release) / "transformer_engine")
+    table = {one.name for one in fp8lab.te.functions(release) if not one.module}
+    assert used - table == set(), "used by the wheel, and not in the table"
+    assert table - used <= NOT_OF_PYTHON, "in the table, and not used by the wheel"
+    assert {one.name for one in fp8lab.te.functions(release) if one.module} == operators
+    assert len(used) > {newest: 150}.get(release, 70)
+
+
+def test_an_unknown_release_is_named() -> None:
+    with pytest.raises(ValueError, match="unknown release '2.3.0' of transformer_engine; known: 2.20.2, 2.10.0, "):
+        fp8lab.te.functions("2.3.0")
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "transformer_engine.md"
+
+
+@pytest.mark.parametrize("release", fp8lab.te.releases())
+def test_the_page_has_the_counts_of_a_release(release: str) -> None:
+    provided = [one.family is not None for one in fp8lab.te.functions(release)]
+    row = next(line for line in PAGE.read_text().splitlines() if line.startswith(f"| {release} |"))
+    assert f"| {provided.count(True)}, {provided.count(False)} |" in row
+
+
+@pytest.mark.parametrize("release", fp8lab.te.releases())
+def test_a_name_is_provided_or_refused_with_a_reason(release: str) -> None:
+    table = fp8lab.te.functions(release)
     assert len({one.name for one in table}) == len(table)
     for one in table:
         assert (one.family is None) == bool(one.why), one.name
         if one.why:
             assert ";" in one.why, f"{one.name}: the reason ends with what to do"
-            with pytest.raises(NotImplementedError, match=f"transformer_engine_torch.{one.name} is not provided"):
+            with pytest.raises(NotImplementedError, match=rf"{one.name} is not provided .* {release}: "):
                 one.refusal()()

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of the extension as releases until 2.2 have them, where those of later ones have other arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+import fp8lab
+from fp8lab.te import ropes
+from fp8lab.te.quantize import quantize
+from fp8lab.te.tensors import matrix
+
+EXPORTED = (
+    "columnwise_swizzle",
+    "fused_multi_quantize",
+    "fused_rope_backward",
+    "fused_rope_forward",
+    "fused_rope_thd_backward",
+    "fused_rope_thd_forward",
+    "rowwise_swizzle",
+)
+__all__ = [*EXPORTED]
+
+
+def fused_multi_quantize(input_list: Any, output_list: Any, quantizer_list: Any, otype: Any) -> list[Any]:
+    """Each tensor by its quantizer, as a new tensor or in its output."""
+    outputs = [None] * len(input_list) if output_list is None else output_list
+    return [quantize(*one) for one in zip(input_list, quantizer_list, outputs)]
+
+
+# --- scales of MXFP8, in a new tensor ---------------------------------------------------------------------------------
+
+
+def rowwise_swizzle(input: Any, scale_inv: Any) -> Any:
+    """The scales of rows of 32 elements as Blackwell's tensor cores read them."""
+    rows, columns = matrix(input).shape
+    return _swizzled(scale_inv, scale_inv.detach()[:rows, : columns // 32])
+
+
+def columnwise_swizzle(input: Any, scale_inv: Any) -> Any:
+    """The same of columns."""
+    rows, columns = matrix(input).shape
+    return _swizzled(scale_inv, scale_inv.detach()[: rows // 32, :columns].t())
+
+
+def _swizzled(scales: Any, across: Any) -> Any:
+    made = torch.from_numpy(fp8lab.swizzle_scales(across.contiguous().numpy())).view(scales.shape)
+    made.is_swizzled = True
+    return made
+
+
+# --- rope -------------------------------------------------------------------------------------------------------------
+
+
+def fused_rope_forward(input: Any, freqs: Any, transpose_output_memory: bool) -> Any:
+    """Of (sequence, batch, heads, columns); where the result lies in memory is left as it is."""
+    return ropes.fused_rope_forward(input, freqs, None, "sbhd", False, None, 1, 0)
+
+
+def fused_rope_backward(output_grads: Any, freqs: Any, transpose_output_memory: bool) -> Any:
+    """Its gradient."""
+    return ropes.fused_rope_backward(output_grads, freqs, None, "sbhd", False, None, 1, 0)
+
+
+def fused_rope_thd_forward(input: Any, cu_seqlens: Any, freqs: Any, cp_size: int, cp_rank: int) -> Any:
+    """Of sequences that lie one after the other."""
+    return ropes.fused_rope_forward(input, freqs, None, "thd", False, cu_seqlens, cp_size, cp_rank)
+
+
+def fused_rope_thd_backward(output_grads: Any, cu_seqlens: Any, freqs: Any, cp_size: int, cp_rank: int) -> Any:
+    """Its gradient."""
+    return ropes.fused_rope_backward(output_grads, freqs, None, "thd", False, cu_seqlens, cp_size, cp_rank)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training step of each module under each recipe that a release of Transformer Engine has, and te.Linear against fp8lab's own
+state: run by test_releases.py under ``python -m fp8lab.te``. Prints one JSON line: what ran, and what went wrong."""
+
+import io
+import json
+import sys
+import traceback
+
+import checks
+import torch
+import transformer_engine
+import transformer_engine.pytorch as te
+from transformer_engine.common import recipe as recipes
+
+#: The recipes that a device has, and fp8lab's name of the same.
+LINEAR = {
+    "h100": {
+        "DelayedScaling": "te_delayed_hopper",
+        "Float8CurrentScaling": "te_current_scaling_hopper",
+        "Float8BlockScaling": "te_block_hopper",
+    },
+    "b200": {
+        "DelayedScaling": "te_delayed_blackwell",
+        "Float8CurrentScaling": "te_current_scaling_blackwell",
+        "Float8BlockScaling": "te_block_blackwell",
+        "MXFP8BlockScaling": "te_mxfp8_blackwell",
+        "NVFP4BlockScaling": "te_nvfp4_blackwell",
+    },
+}
+#: A GPU deals out the words of stochastic rounding in an order of its own.
+OPTIONS = {"NVFP4BlockScaling": {"disable_stochastic_rounding": True}, "DelayedScaling": {"amax_history_len": 2}}
+SIZE, INNER, HEADS = 64, 128, 4
+MODULES = {
+    "Linear": lambda **options: te.Linear(SIZE, SIZE, **options),
+    "LayerNormLinear": lambda **options: te.LayerNormLinear(SIZE, SIZE, normalization="RMSNorm", **options),
+    "LayerNormMLP": lambda **options: te.LayerNormMLP(SIZE, INNER, activation="swiglu", **options),
+    "TransformerLayer": lambda **options: te.TransformerLayer(
+        SIZE, INNER, HEADS, hidden_dropout=0.0, attention_dropout=0.0, **options
+    ),
+}
+
+
+#: The forms of an ``_extra_state`` that a release reads.
+FORMS = {"2.10.0": ("first", "second"), "2.2.0": ("second",), "1.13.0": ("first",)}
+
+
+def recipe_of(name: str):
+    return getattr(recipes, name)(**OPTIONS.get(name, {}))
+
+
+def steps(module, recipe, count: int) -> list:
+    """The outputs and gradients of some steps."""
+    found: list = []
+    for step in range(count):
+        x = checks.drawn(step, 32 * 2, SIZE, "bfloat16").view(32, 2, SIZE).requires_grad_()
+        with checks.autocast(recipe):
+            y = module(x)
+        y.backward(checks.drawn(step + 9, 32 * 2, SIZE, "bfloat16", 1e-2).view(y.shape))
+        found += [checks.words(y), checks.words(x.grad)]
+    return found
+
+
+def trains_and_resumes(module: str, recipe: str) -> None:
+    """Two steps, a checkpoint of state_dict through a file, and the third step: the same from the checkpoint."""
+    made, again = (MODULES[module](params_dtype=torch.bfloat16) for _ in range(2))
+    steps(made, recipe_of(recipe), 2)
+    file = io.BytesIO()
+    torch.save(made.state_dict(), file)
+    file.seek(0)
+    again.load_state_dict(torch.load(file, weights_only=False))
+    assert steps(made, recipe_of(recipe), 1) == steps(again, recipe_of(recipe), 1)
+    assert all(parameter.grad is not None for parameter in again.parameters())
+
+
+def linear(device: str, recipe: str) -> None:
+    import fp8lab
+
+    more = {
+        "DelayedScaling": {"delayed": fp8lab.Delayed(amax_history_len=2)},
+        "NVFP4BlockScaling": {"dy": fp8lab.NvFp4(with_rht=True)},
+    }
+    checks.compare_linear(recipe_of(recipe), LINEAR[device][recipe], "bfloat16", **more.get(recipe, {}))
+
+
+def wgrad_in_high_precision() -> None:
+    """override_linear_precision, which Transformer Engine 1 alone has: the weight's gradient of operands that are not cast."""
+    layer = te.Linear(SIZE, SIZE, bias=False)
+    x = checks.drawn(1, 32, SIZE, "float32").requires_grad_()
+    gradient = checks.drawn(2, 32, SIZE, "float32")
+    with checks.autocast(recipes.DelayedScaling(override_linear_precision=(False, False, True))):
+        y = layer(x)
+    y.backward(gradient)
+    import fp8lab
+
+    assert checks.words(layer.weight.grad) == checks.words(fp8lab.linear_wgrad(gradient, x, recipe="tf32_hopper"))
+
+
+def under_accelerate() -> None:
+    """The last accelerate whose handler names override_linear_precision: its Accelerator trains as te.fp8_autocast does by hand."""
+    import accelerate
+    from accelerate.utils import TERecipeKwargs
+
+    assert accelerate.__version__ == "1.10.1"
+    facts = {"amax_history_len": 4, "amax_compute_algo": "max", "override_linear_precision": (False, False, True)}
+    made = accelerate.Accelerator(cpu=True, mixed_precision="fp8", kwargs_handlers=[TERecipeKwargs(**facts)])
+    models = []
+    for _ in range(2):
+        torch.manual_seed(1)
+        models.append(torch.nn.Sequential(torch.nn.Linear(SIZE, INNER), torch.nn.ReLU(), torch.nn.Linear(INNER, SIZE)))
+    with torch.no_grad():
+        accelerate.utils.transformer_engine.convert_model(models[0])
+    models[1], _ = made.prepare(models[1], torch.optim.SGD(models[1].parameters(), lr=0.1))
+    recipe = recipes.DelayedScaling(**facts)
+    for step in range(3):
+        x, gradient = checks.drawn(step, 32, SIZE, "float32"), checks.drawn(step + 9, 32, SIZE, "float32")
+        with checks.autocast(recipe), torch.autocast("cuda", dtype=torch.bfloat16):
+            models[0](x).float().backward(gradient)
+        models[1](x).backward(gradient)
+    for by_hand, by_accelerate in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        assert checks.words(by_hand.grad) == checks.words(by_accelerate.grad)
+
+
+def main(device: str) -> None:
+    cases = {}
+    for recipe in (name for name in LINEAR[device] if hasattr(recipes, name)):
+        cases[f"te.Linear under {recipe}"] = lambda recipe=recipe: linear(device, recipe)
+        for module in MODULES:
+            cases[f"{module}, {recipe}"] = lambda module=module, recipe=recipe: trains_and_resumes(module, recipe)
+    for form in FORMS[transformer_engine.__version__] if device == "h100" else ():
+        cases[f"the {form} form of an extra state"] = lambda form=form: checks.the_extra_state_goes_both_ways(form)
+    if hasattr(recipes, "_OverrideLinearPrecision") and device == "h100":
+        cases["override_linear_precision"] = wgrad_in_high_precision
+        cases["accelerate 1.10.1"] = under_accelerate
+    wrong = {}
+    for name, case in cases.items():
+        try:
+            case()
+        except Exception:
+            wrong[name] = traceback.format_exc()
+    print(json.dumps({"release": transformer_engine.__version__, "cases": list(cases), "wrong": wrong}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The older releases of Transformer Engine train under fp8lab.te, by their own Python."""
+
+import json
+import os
+from pathlib import Path
+
+import fp8lab.te
+import pytest
+import warm
+from installed import folder_of, without_torch
+
+#: On a B200 a release has all its recipes; Transformer Engine 1 knows no Blackwell.
+DEVICES = {"1.13.0": ["h100"]}
+OTHERS = ["h100"] if "FP8LAB_EXHAUSTIVE" in os.environ else []
+CASES = [
+    (release, device) for release in fp8lab.te.releases()[1:] for device in DEVICES.get(release, ["b200", *OTHERS])
+]
+HERE = Path(__file__).parent
+
+
+@without_torch
+@pytest.mark.parametrize(("release", "device"), CASES)
+def test_every_module_trains_and_resumes_under_every_recipe(release: str, device: str) -> None:
+    path = [folder_of(release), *([folder_of("1.10.1", "accelerate")] if release == "1.13.0" else [])]
+    told = warm.run("--device", device, HERE / "release_steps.py", device, path=path, env={"OMP_NUM_THREADS": "1"})
+    assert told.returncode == 0, told.stderr[-3000:]
+    found = json.loads(told.stdout.splitlines()[-1])
+    assert found["release"] == release and found["wrong"] == {}
+    assert len(found["cases"]) >= {"2.10.0": 15, "2.2.0": 10, "1.13.0": 8}[release]
