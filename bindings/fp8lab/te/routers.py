@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
@@ -121,13 +122,15 @@ def fused_topk_with_score_function_qb_fwd(
         raise ValueError(
             f"bin_bounds must be float32 of shape (2,), not {bin_bounds.dtype} of {tuple(bin_bounds.shape)}"
         )
+    lower, upper = (float(one) for one in bin_bounds.detach())
+    if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):  # the extension's kind of error
+        raise RuntimeError(f"bin_bounds must be finite with lower < upper, not {lower} and {upper}")
     if topk_indices is not None:
         _check_indices(topk_indices, tuple(logits.shape), topk, is_bitmap)
     made = operators().moe_topk(
         _plain(logits), int(topk), bias=_bias(expert_bias), cutoff=True, radix_from=_radix_from(),
         **_score_options("sigmoid", False, scaling_factor),
     )  # fmt: skip
-    lower, upper = (float(one) for one in bin_bounds.detach())
     operators().moe_bias_histogram(made.saved, made.cutoff, histogram.detach(), lower=lower, upper=upper)
     routing = _routing(made.experts, count, is_bitmap, topk_indices)
     cutoff = as_tensor(made.cutoff).reshape(-1)
