@@ -8,6 +8,7 @@
 
 #include "fp8lab/reference/operators/activation.hpp"
 #include "fp8lab/reference/operators/cross_entropy.hpp"
+#include "fp8lab/reference/operators/dropout.hpp"
 #include "fp8lab/reference/operators/exactness.hpp"
 #include "fp8lab/reference/operators/functions.hpp"
 #include "fp8lab/reference/operators/multi_tensor.hpp"
@@ -15,6 +16,7 @@
 #include "fp8lab/reference/operators/optimizer.hpp"
 #include "fp8lab/reference/operators/permutation.hpp"
 #include "fp8lab/reference/operators/rope.hpp"
+#include "fp8lab/reference/operators/router.hpp"
 #include "fp8lab/reference/operators/softmax.hpp"
 #include "fp8lab/reference/units/special_function.hpp"
 #include "module.hpp"
@@ -26,8 +28,8 @@ namespace {
 using TypedArray = std::pair<py::array, std::string>;
 /// The name of a Functions and a number of threads.
 using OptionFields = std::pair<std::string, int>;
-/// limit, alpha and offset.
-using ActivationFields = std::tuple<float, float, float>;
+/// limit, alpha, offset, beta1 and beta2.
+using ActivationFields = std::tuple<float, float, float, float, float>;
 /// eps and zero_centered_gamma.
 using NormFields = std::pair<float, bool>;
 
@@ -47,7 +49,9 @@ OperatorOptions options_of(const OptionFields& fields) {
   return {find_value<Functions>("functions", fields.first), fields.second};
 }
 ActivationParameters parameters_of(const ActivationFields& fields) {
-  return {std::get<0>(fields), std::get<1>(fields), std::get<2>(fields)};
+  ActivationParameters parameters;
+  std::tie(parameters.limit, parameters.alpha, parameters.offset, parameters.beta1, parameters.beta2) = fields;
+  return parameters;
 }
 NormParameters parameters_of(const NormFields& fields) { return {fields.first, fields.second}; }
 
@@ -198,6 +202,141 @@ void run_rope(bool backward, const RopeSizes& sizes, const RopeChoices& choices,
   (backward ? rope_backward : rope)(shape, how, in, view(freqs), to, way);
 }
 
+/// Sequence, batches, heads and rotated; the widths of query, key and value.
+using QkvSizes = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t>;
+using QkvWidths = std::array<std::size_t, 3>;
+/// What rope_qkv() and its gradient have in common.
+std::pair<RopeQkvShape, RopeOptions> qkv_of(const QkvSizes& sizes, const QkvWidths& widths,
+                                            const RopeChoices& choices) {
+  RopeQkvShape shape{};
+  std::tie(shape.sequence, shape.batches, shape.heads, shape.rotated) = sizes;
+  shape.widths = widths;
+  RopeOptions how;
+  std::tie(shape.sequence_first, how.interleaved, how.cp_size, how.cp_rank) = choices;
+  return {shape, how};
+}
+
+void run_rope_qkv(const QkvSizes& sizes, const QkvWidths& widths, const RopeChoices& choices, const TypedArray& qkv,
+                  const Array<float>& query_freqs, const Array<float>& key_freqs,
+                  const Array<std::int32_t>& start_positions, const std::array<TypedArray, 3>& out,
+                  const OptionFields& options) {
+  auto [shape, how] = qkv_of(sizes, widths, choices);
+  how.start_positions = view(start_positions);
+  const FloatSpan in = elements_of(qkv);
+  const std::array<FloatOutput, 3> to{output_of(out[0]), output_of(out[1]), output_of(out[2])};
+  const OperatorOptions way = options_of(options);
+  const py::gil_scoped_release release;
+  rope_qkv(shape, how, in, view(query_freqs), view(key_freqs), to, way);
+}
+
+void run_rope_qkv_backward(const QkvSizes& sizes, const QkvWidths& widths, const RopeChoices& choices,
+                           const std::array<TypedArray, 3>& grads, const Array<float>& query_freqs,
+                           const Array<float>& key_freqs, const TypedArray& dqkv, const OptionFields& options) {
+  const auto [shape, how] = qkv_of(sizes, widths, choices);
+  const std::array<FloatSpan, 3> in{elements_of(grads[0]), elements_of(grads[1]), elements_of(grads[2])};
+  const FloatOutput to = output_of(dqkv);
+  const OperatorOptions way = options_of(options);
+  const py::gil_scoped_release release;
+  rope_qkv_backward(shape, how, in, view(query_freqs), view(key_freqs), to, way);
+}
+
+/// Runs dropout(), or without a state its gradient, which reads the mask.
+void run_dropout(float probability, const std::optional<std::pair<std::uint64_t, std::uint64_t>>& state,
+                 const TypedArray& x, const TypedArray& out, Array<std::uint8_t> mask, int threads) {
+  const FloatSpan in = elements_of(x);
+  const FloatOutput to = output_of(out);
+  if (!state) {
+    const auto bits = view(mask);
+    const py::gil_scoped_release release;
+    return dropout_backward(probability, in, bits, to, threads);
+  }
+  const auto bits = mutable_view(mask);
+  const py::gil_scoped_release release;
+  dropout(probability, {state->first, state->second}, in, to, bits, threads);
+}
+
+/// topk, groups, group_topk and radix_from; score, softmax_first and scaling.
+using RouterSizes = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t>;
+using RouterChoices = std::tuple<std::string, bool, float>;
+RouterParameters router_of(const RouterSizes& sizes, const RouterChoices& choices) {
+  RouterParameters parameters;
+  std::tie(parameters.topk, parameters.groups, parameters.group_topk, parameters.radix_from) = sizes;
+  parameters.score = find_value<RouterScore>("score", std::get<0>(choices));
+  parameters.softmax_first = std::get<1>(choices);
+  parameters.scaling = std::get<2>(choices);
+  return parameters;
+}
+
+void run_moe_topk(const RouterSizes& sizes, const RouterChoices& choices, const TypedArray& logits,
+                  const Array<float>& bias, const TypedArray& probabilities, Array<std::int32_t> experts,
+                  Array<float> saved, Array<float> cutoff, const OptionFields& options) {
+  const RouterParameters parameters = router_of(sizes, choices);
+  const MatrixView in = view_of(logits);
+  const FloatOutput to = output_of(probabilities);
+  const auto chosen = mutable_view(experts);
+  const auto kept = mutable_view(saved);
+  const auto next = mutable_view(cutoff);
+  const OperatorOptions how = options_of(options);
+  const py::gil_scoped_release release;
+  moe_topk(parameters, in, view(bias), to, chosen, kept, next, how);
+}
+
+void run_moe_topk_backward(const RouterSizes& sizes, const RouterChoices& choices, const Array<std::uint8_t>& bytes,
+                           const Array<std::int32_t>& experts, const Array<float>& saved, const TypedArray& grad,
+                           const TypedArray& dlogits, const OptionFields& options) {
+  const RouterParameters parameters = router_of(sizes, choices);
+  const MatrixView in = view_of(grad);
+  const FloatOutput to = output_of(dlogits);
+  const OperatorOptions how = options_of(options);
+  const py::gil_scoped_release release;
+  moe_topk_backward(parameters, {view(bytes), view(experts)}, view(saved), in, to, how);
+}
+
+void run_moe_scores(const RouterSizes& sizes, const RouterChoices& choices, const TypedArray& logits,
+                    Array<float> scores, Array<std::int32_t> experts, Array<float> saved, const OptionFields& options) {
+  const RouterParameters parameters = router_of(sizes, choices);
+  const MatrixView in = view_of(logits);
+  const auto to = mutable_view(scores);
+  const auto chosen = mutable_view(experts);
+  const auto kept = mutable_view(saved);
+  const OperatorOptions how = options_of(options);
+  const py::gil_scoped_release release;
+  moe_scores(parameters, in, to, chosen, kept, how);
+}
+
+void run_moe_scores_backward(const std::string& score, const Array<float>& saved, const TypedArray& grad,
+                             const TypedArray& dlogits, const OptionFields& options) {
+  const auto which = find_value<RouterScore>("score", score);
+  const MatrixView in = view_of(grad);
+  const FloatOutput to = output_of(dlogits);
+  const OperatorOptions how = options_of(options);
+  const py::gil_scoped_release release;
+  moe_scores_backward(which, view(saved), in, to, how);
+}
+
+/// experts, topk, tokens, coefficient and sms.
+using AuxLossFields = std::tuple<std::size_t, std::size_t, std::int64_t, float, std::size_t>;
+std::pair<float, float> run_moe_aux_loss(const AuxLossFields& fields, const TypedArray& probabilities,
+                                         const Array<float>& tokens_per_expert, const OptionFields& options) {
+  AuxLossParameters parameters;
+  std::tie(parameters.experts, parameters.topk, parameters.tokens, parameters.coefficient, parameters.sms) = fields;
+  const MatrixView in = view_of(probabilities);
+  const OperatorOptions how = options_of(options);
+  const py::gil_scoped_release release;
+  const AuxLoss found = moe_aux_loss(parameters, in, view(tokens_per_expert), how);
+  return {found.loss, found.factor};
+}
+
+void run_moe_aux_loss_backward(float factor, const Array<float>& tokens_per_expert, float grad, std::size_t rows,
+                               const TypedArray& dprobabilities) {
+  moe_aux_loss_backward(factor, view(tokens_per_expert), grad, rows, output_of(dprobabilities));
+}
+
+void run_moe_bias_histogram(const Array<float>& scores, const Array<float>& cutoff, float lower, float upper,
+                            Array<std::int32_t> histogram) {
+  moe_bias_histogram(view(scores), view(cutoff), lower, upper, mutable_view(histogram));
+}
+
 bool run_scale_tensor(const TypedArray& x, float scale, const TypedArray& out, int threads) {
   const FloatSpan in = elements_of(x);
   const FloatOutput to = output_of(out);
@@ -255,6 +394,22 @@ void run_adam(const AdamNumbers& numbers, const AdamChoices& choices, const Type
   const OperatorOptions how = options_of(options);
   const py::gil_scoped_release release;
   adam_update(parameters, of_output, weights, first, second, full, how);
+}
+
+/// The gradient is updated, too.
+void run_adam_unscaling(const AdamNumbers& numbers, const AdamChoices& choices, float inverse_scale,
+                        const TypedArray& grad, const TypedArray& param, const TypedArray& m, const TypedArray& v,
+                        const std::optional<Array<float>>& master, const OptionFields& options) {
+  const AdamParameters parameters = adam_of(numbers, choices);
+  const FloatOutput scaled = output_of(grad);
+  const FloatOutput weights = output_of(param);
+  const FloatOutput first = output_of(m);
+  const FloatOutput second = output_of(v);
+  std::optional<Array<float>> wide = master;
+  const auto full = wide ? mutable_view(*wide) : std::span<float>();
+  const OperatorOptions how = options_of(options);
+  const py::gil_scoped_release release;
+  adam_update_unscaling(parameters, inverse_scale, scaled, weights, first, second, full, how);
 }
 
 float run_adam_fp8(const AdamNumbers& numbers, const AdamChoices& choices, const TypedArray& grad,
@@ -406,10 +561,43 @@ void bind_permutations(py::module_& module) {
              py::arg("sum").noconvert(), py::arg("dx"), py::arg("options"));
 }
 
+void bind_router(py::module_& module) {
+  module.def("router_scores", [] {
+    std::vector<std::string> names;
+    for (const auto& one : router_scores) names.emplace_back(one.name);
+    return names;
+  });
+  module.def("moe_topk", &run_moe_topk, py::arg("sizes"), py::arg("choices"), py::arg("logits"),
+             py::arg("bias").noconvert(), py::arg("probabilities"), py::arg("experts").noconvert(),
+             py::arg("saved").noconvert(), py::arg("cutoff").noconvert(), py::arg("options"));
+  module.def("moe_topk_backward", &run_moe_topk_backward, py::arg("sizes"), py::arg("choices"),
+             py::arg("bytes").noconvert(), py::arg("experts").noconvert(), py::arg("saved").noconvert(),
+             py::arg("grad"), py::arg("dlogits"), py::arg("options"));
+  module.def("moe_scores", &run_moe_scores, py::arg("sizes"), py::arg("choices"), py::arg("logits"),
+             py::arg("scores").noconvert(), py::arg("experts").noconvert(), py::arg("saved").noconvert(),
+             py::arg("options"));
+  module.def("moe_scores_backward", &run_moe_scores_backward, py::arg("score"), py::arg("saved").noconvert(),
+             py::arg("grad"), py::arg("dlogits"), py::arg("options"));
+  module.def("moe_aux_loss", &run_moe_aux_loss, py::arg("fields"), py::arg("probabilities"),
+             py::arg("tokens_per_expert").noconvert(), py::arg("options"));
+  module.def("moe_aux_loss_backward", &run_moe_aux_loss_backward, py::arg("factor"),
+             py::arg("tokens_per_expert").noconvert(), py::arg("grad"), py::arg("rows"), py::arg("dprobabilities"));
+  module.def("moe_bias_histogram", &run_moe_bias_histogram, py::arg("scores").noconvert(),
+             py::arg("cutoff").noconvert(), py::arg("lower"), py::arg("upper"), py::arg("histogram").noconvert());
+}
+
 void bind_optimizers(py::module_& module) {
   module.def("rope", &run_rope, py::arg("backward"), py::arg("sizes"), py::arg("choices"), py::arg("x"),
              py::arg("freqs").noconvert(), py::arg("cu_seqlens").noconvert(), py::arg("start_positions").noconvert(),
              py::arg("out"), py::arg("options"));
+  module.def("rope_qkv", &run_rope_qkv, py::arg("sizes"), py::arg("widths"), py::arg("choices"), py::arg("qkv"),
+             py::arg("query_freqs").noconvert(), py::arg("key_freqs").noconvert(),
+             py::arg("start_positions").noconvert(), py::arg("out"), py::arg("options"));
+  module.def("rope_qkv_backward", &run_rope_qkv_backward, py::arg("sizes"), py::arg("widths"), py::arg("choices"),
+             py::arg("grads"), py::arg("query_freqs").noconvert(), py::arg("key_freqs").noconvert(), py::arg("dqkv"),
+             py::arg("options"));
+  module.def("dropout", &run_dropout, py::arg("probability"), py::arg("state"), py::arg("x"), py::arg("out"),
+             py::arg("mask").noconvert(), py::arg("threads"));
   module.def("scale_tensor", &run_scale_tensor, py::arg("x"), py::arg("scale"), py::arg("out"), py::arg("threads"));
   module.def("l2norm", &run_l2norm, py::arg("x"), py::arg("threads"));
   module.def(
@@ -426,6 +614,9 @@ void bind_optimizers(py::module_& module) {
              py::arg("momentum"), py::arg("model"), py::arg("threads"));
   module.def("adam_update", &run_adam, py::arg("numbers"), py::arg("choices"), py::arg("grad"), py::arg("param"),
              py::arg("m"), py::arg("v"), py::arg("master"), py::arg("options"));
+  module.def("adam_update_unscaling", &run_adam_unscaling, py::arg("numbers"), py::arg("choices"),
+             py::arg("inverse_scale"), py::arg("grad"), py::arg("param"), py::arg("m"), py::arg("v"), py::arg("master"),
+             py::arg("options"));
   module.def("adam_update_fp8", &run_adam_fp8, py::arg("numbers"), py::arg("choices"), py::arg("grad"),
              py::arg("format"), py::arg("scale"), py::arg("amax"), py::arg("codes").noconvert(), py::arg("m"),
              py::arg("v"), py::arg("master").noconvert(), py::arg("options"));
@@ -475,6 +666,7 @@ void bind_operators(py::module_& module) {
   bind_softmax(module);
   bind_optimizers(module);
   bind_permutations(module);
+  bind_router(module);
 }
 
 }  // namespace fp8lab::bindings

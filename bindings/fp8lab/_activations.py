@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,8 @@ class Activation:
     """Whether ``scaled_activation`` has it."""
 
 
+#: limit, alpha, offset, beta1 and beta2.
+_Parameters = tuple[float, float, float, float, float]
 _ROWS = {row[0]: Activation(*row) for row in _core.activation_rows()}
 
 
@@ -66,9 +69,18 @@ def _activation(name: Any, gated_shape: tuple[int, ...]) -> tuple[Activation, tu
     return row, (*rest, columns // 2 if row.gated else columns)
 
 
-def _parameters(name: str, limit: Any, alpha: Any, offset: Any) -> tuple[float, float, float]:
+def _beta(beta: Any, argument: str, default: float) -> float:
+    value = default if beta is None else check_real(beta, argument)
+    if not 0 < value < math.inf:
+        raise ValueError(f"{argument} must be positive and finite, not {value}")
+    return value
+
+
+def _parameters(name: str, limit: Any, alpha: Any, offset: Any, beta1: Any, beta2: Any) -> _Parameters:
     if name != "clamped_swiglu":
         check_unread("the name 'clamped_swiglu'", limit=limit, alpha=alpha, offset=offset)
+    if name != "situglu":
+        check_unread("the name 'situglu'", beta1=beta1, beta2=beta2)
     most = 7.0 if limit is None else check_real(limit, "limit")
     if not most > 0:
         raise ValueError(f"limit must be positive, not {most}")
@@ -76,6 +88,8 @@ def _parameters(name: str, limit: Any, alpha: Any, offset: Any) -> tuple[float, 
         most,
         1.702 if alpha is None else check_real(alpha, "alpha"),
         1.0 if offset is None else check_real(offset, "offset"),
+        _beta(beta1, "beta1", 4.0),
+        _beta(beta2, "beta2", 25.0),
     )
 
 
@@ -86,6 +100,8 @@ def activation(
     limit: float | None = None,
     alpha: float | None = None,
     offset: float | None = None,
+    beta1: float | None = None,
+    beta2: float | None = None,
     out_dtype: str | None = None,
     functions: str = "correctly_rounded",
     threads: int = 1,
@@ -97,12 +113,14 @@ def activation(
     ----------
     name : str
         One of ``activations()``: ``gelu``, ``qgelu``, ``relu``, ``srelu``, ``silu``, and the gated ``glu``, ``geglu``,
-        ``qgeglu``, ``reglu``, ``sreglu``, ``swiglu`` and ``clamped_swiglu``.
+        ``qgeglu``, ``reglu``, ``sreglu``, ``swiglu``, ``clamped_swiglu`` and ``situglu``.
     x : array of float32, float16 or bfloat16, (..., columns)
         Of gated ones a and b side by side: an even number of columns.
     limit, alpha, offset : float, optional
         Of ``clamped_swiglu``: c sigmoid(alpha c) (d + offset), where c = min(a, limit) and d is b limited to [-limit,
         limit]. As of Transformer Engine's operation if left out: 7, 1.702 and 1.
+    beta1, beta2 : float, optional
+        Of ``situglu``: beta1 tanh(a / beta1) sigmoid(a) beta2 tanh(b / beta2). 4 and 25 if left out.
     out_dtype, functions, threads, out
         As the module says.
 
@@ -115,7 +133,7 @@ def activation(
     """
     array, shape = as_rows(x, "x")
     row, result_shape = _activation(name, shape)
-    parameters = _parameters(row.name, limit, alpha, offset)
+    parameters = _parameters(row.name, limit, alpha, offset, beta1, beta2)
     options = options_of(functions, threads)
     result, words = result_of(out, result_shape, out_dtype, array[1])
     _core.activation(row.name, parameters, apart_from(array, words, not row.gated), None, words, 0, options)
@@ -123,8 +141,8 @@ def activation(
 
 
 def _backward(
-    name: Any, grad: Any, x: Any, parameters: tuple[Any, Any, Any], out_dtype: Any, out: Any
-) -> tuple[Activation, tuple[float, float, float], Typed, Typed, Array, Typed]:
+    name: Any, grad: Any, x: Any, parameters: tuple[Any, Any, Any, Any, Any], out_dtype: Any, out: Any
+) -> tuple[Activation, _Parameters, Typed, Typed, Array, Typed]:
     array, shape = as_rows(x, "x")
     row, result_shape = _activation(name, shape)
     checked = _parameters(row.name, *parameters)
@@ -142,6 +160,8 @@ def activation_backward(
     limit: float | None = None,
     alpha: float | None = None,
     offset: float | None = None,
+    beta1: float | None = None,
+    beta2: float | None = None,
     bias_gradient: bool = False,
     out_dtype: str | None = None,
     functions: str = "correctly_rounded",
@@ -154,7 +174,7 @@ def activation_backward(
 
     Parameters
     ----------
-    name, x, limit, alpha, offset
+    name, x, limit, alpha, offset, beta1, beta2
         As for ``activation``.
     grad : array of float32, float16 or bfloat16, of the shape of the result
     bias_gradient : bool
@@ -171,7 +191,8 @@ def activation_backward(
     """
     wants_sums = check_bool(bias_gradient, "bias_gradient")
     options = options_of(functions, threads)
-    row, parameters, gradient, array, result, words = _backward(name, grad, x, (limit, alpha, offset), out_dtype, out)
+    given = limit, alpha, offset, beta1, beta2
+    row, parameters, gradient, array, result, words = _backward(name, grad, x, given, out_dtype, out)
     sums = np.zeros(array[0].shape[1] if wants_sums else 0, np.float32)
     _core.activation_backward(row.name, parameters, gradient, array, None, words, sums, 0, options)
     return (result, sums) if wants_sums else result
@@ -206,6 +227,8 @@ def scaled_activation(
     limit: float | None = None,
     alpha: float | None = None,
     offset: float | None = None,
+    beta1: float | None = None,
+    beta2: float | None = None,
     interleave: int = 0,
     out_dtype: str | None = None,
     functions: str = "correctly_rounded",
@@ -217,8 +240,8 @@ def scaled_activation(
     Parameters
     ----------
     name : str
-        ``srelu``, ``swiglu`` or ``clamped_swiglu``.
-    x, limit, alpha, offset
+        ``srelu``, ``swiglu``, ``clamped_swiglu`` or ``situglu``.
+    x, limit, alpha, offset, beta1, beta2
         As for ``activation``.
     scales : array of float32, with an element for each row
     interleave : int
@@ -235,7 +258,7 @@ def scaled_activation(
     array, shape = as_rows(x, "x")
     row, result_shape = _activation(name, shape)
     size = _check_scaled(row, result_shape[-1], interleave)
-    parameters = _parameters(row.name, limit, alpha, offset)
+    parameters = _parameters(row.name, limit, alpha, offset, beta1, beta2)
     of_rows = _scales(scales, array[0].shape[0])
     options = options_of(functions, threads)
     result, words = result_of(out, result_shape, out_dtype, array[1])
@@ -253,6 +276,8 @@ def scaled_activation_backward(
     limit: float | None = None,
     alpha: float | None = None,
     offset: float | None = None,
+    beta1: float | None = None,
+    beta2: float | None = None,
     interleave: int = 0,
     out_dtype: str | None = None,
     functions: str = "correctly_rounded",
@@ -263,7 +288,7 @@ def scaled_activation_backward(
 
     Parameters
     ----------
-    name, x, scales, limit, alpha, offset, interleave
+    name, x, scales, limit, alpha, offset, beta1, beta2, interleave
         As for ``scaled_activation``.
     grad : array of float32, float16 or bfloat16, of the shape of the result
     out_dtype, functions, threads, out
@@ -279,7 +304,8 @@ def scaled_activation_backward(
     Source: as of ``scaled_activation``.
     """
     options = options_of(functions, threads)
-    row, parameters, gradient, array, result, words = _backward(name, grad, x, (limit, alpha, offset), out_dtype, out)
+    given = limit, alpha, offset, beta1, beta2
+    row, parameters, gradient, array, result, words = _backward(name, grad, x, given, out_dtype, out)
     size = _check_scaled(row, gradient[0].shape[1], interleave)
     of_rows = _scales(scales, array[0].shape[0])
     sums = np.zeros(of_rows.shape, np.float32)

@@ -845,7 +845,7 @@ def exactness_rows() -> list[tuple[str, str, bool, str, float, float, str]]: ...
 def activation_rows() -> list[tuple[str, str, str, bool, bool]]: ...
 def activation(
     name: str,
-    parameters: tuple[float, float, float],
+    parameters: tuple[float, float, float, float, float],
     x: tuple[NDArray[Any], str],
     scales: NDArray[np.float32] | None,
     out: tuple[NDArray[Any], str],
@@ -854,7 +854,7 @@ def activation(
 ) -> None: ...
 def activation_backward(
     name: str,
-    parameters: tuple[float, float, float],
+    parameters: tuple[float, float, float, float, float],
     grad: tuple[NDArray[Any], str],
     x: tuple[NDArray[Any], str],
     scales: NDArray[np.float32] | None,
@@ -925,6 +925,35 @@ def rope(
     out: tuple[NDArray[Any], str],
     options: tuple[str, int],
 ) -> None: ...
+def rope_qkv(
+    sizes: tuple[int, int, int, int],
+    widths: Sequence[int],
+    choices: tuple[bool, bool, int, int],
+    qkv: tuple[NDArray[Any], str],
+    query_freqs: NDArray[np.float32],
+    key_freqs: NDArray[np.float32],
+    start_positions: NDArray[np.int32],
+    out: Sequence[tuple[NDArray[Any], str]],
+    options: tuple[str, int],
+) -> None: ...
+def rope_qkv_backward(
+    sizes: tuple[int, int, int, int],
+    widths: Sequence[int],
+    choices: tuple[bool, bool, int, int],
+    grads: Sequence[tuple[NDArray[Any], str]],
+    query_freqs: NDArray[np.float32],
+    key_freqs: NDArray[np.float32],
+    dqkv: tuple[NDArray[Any], str],
+    options: tuple[str, int],
+) -> None: ...
+def dropout(
+    probability: float,
+    state: tuple[int, int] | None,
+    x: tuple[NDArray[Any], str],
+    out: tuple[NDArray[Any], str],
+    mask: NDArray[np.uint8],
+    threads: int,
+) -> None: ...
 def scale_tensor(x: tuple[NDArray[Any], str], scale: float, out: tuple[NDArray[Any], str], threads: int) -> bool: ...
 def l2norm(x: tuple[NDArray[Any], str], threads: int) -> tuple[float, float]: ...
 def l2norm_of_sums(sums: NDArray[np.float32]) -> float: ...
@@ -941,6 +970,17 @@ def sgd_update(
 def adam_update(
     numbers: tuple[float, float, float, float, float],
     choices: tuple[int, bool, str],
+    grad: tuple[NDArray[Any], str],
+    param: tuple[NDArray[Any], str],
+    m: tuple[NDArray[Any], str],
+    v: tuple[NDArray[Any], str],
+    master: NDArray[np.float32] | None,
+    options: tuple[str, int],
+) -> None: ...
+def adam_update_unscaling(
+    numbers: tuple[float, float, float, float, float],
+    choices: tuple[int, bool, str],
+    inverse_scale: float,
     grad: tuple[NDArray[Any], str],
     param: tuple[NDArray[Any], str],
     m: tuple[NDArray[Any], str],
@@ -1025,6 +1065,64 @@ def cross_entropy_backward(
     sum: NDArray[np.float32],
     dx: tuple[NDArray[Any], str],
     options: tuple[str, int],
+) -> None: ...
+def router_scores() -> list[str]: ...
+def moe_topk(
+    sizes: tuple[int, int, int, int],
+    choices: tuple[str, bool, float],
+    logits: tuple[NDArray[Any], str],
+    bias: NDArray[np.float32],
+    probabilities: tuple[NDArray[Any], str],
+    experts: NDArray[np.int32],
+    saved: NDArray[np.float32],
+    cutoff: NDArray[np.float32],
+    options: tuple[str, int],
+) -> None: ...
+def moe_topk_backward(
+    sizes: tuple[int, int, int, int],
+    choices: tuple[str, bool, float],
+    bytes: NDArray[np.uint8],
+    experts: NDArray[np.int32],
+    saved: NDArray[np.float32],
+    grad: tuple[NDArray[Any], str],
+    dlogits: tuple[NDArray[Any], str],
+    options: tuple[str, int],
+) -> None: ...
+def moe_scores(
+    sizes: tuple[int, int, int, int],
+    choices: tuple[str, bool, float],
+    logits: tuple[NDArray[Any], str],
+    scores: NDArray[np.float32],
+    experts: NDArray[np.int32],
+    saved: NDArray[np.float32],
+    options: tuple[str, int],
+) -> None: ...
+def moe_scores_backward(
+    score: str,
+    saved: NDArray[np.float32],
+    grad: tuple[NDArray[Any], str],
+    dlogits: tuple[NDArray[Any], str],
+    options: tuple[str, int],
+) -> None: ...
+def moe_aux_loss(
+    fields: tuple[int, int, int, float, int],
+    probabilities: tuple[NDArray[Any], str],
+    tokens_per_expert: NDArray[np.float32],
+    options: tuple[str, int],
+) -> tuple[float, float]: ...
+def moe_aux_loss_backward(
+    factor: float,
+    tokens_per_expert: NDArray[np.float32],
+    grad: float,
+    rows: int,
+    dprobabilities: tuple[NDArray[Any], str],
+) -> None: ...
+def moe_bias_histogram(
+    scores: NDArray[np.float32],
+    cutoff: NDArray[np.float32],
+    lower: float,
+    upper: float,
+    histogram: NDArray[np.int32],
 ) -> None: ...
 def shape_fits(
     recipe: LinearRecipe,

@@ -82,11 +82,11 @@ def options_of(functions: str, threads: int) -> tuple[str, int]:
     return check_choice(functions, "functions", FUNCTIONS), check_threads(threads)
 
 
-def as_nonempty_rows(x: Any) -> tuple[Typed, tuple[int, ...]]:
-    """The argument ``x`` as (rows, columns) that has columns, and its shape."""
-    array, shape = as_rows(x, "x")
+def as_nonempty_rows(x: Any, argument: str = "x") -> tuple[Typed, tuple[int, ...]]:
+    """An array as (rows, columns) that has columns, and its shape."""
+    array, shape = as_rows(x, argument)
     if shape[-1] == 0:
-        raise ValueError("x must have columns")
+        raise ValueError(f"{argument} must have columns")
     return array, shape
 
 

@@ -137,7 +137,7 @@ def _gradient(grad: Any) -> tuple[Typed, tuple[int, ...]]:
     return (array.reshape(1, -1), source), array.shape
 
 
-def _check_distinct(grad: Typed, **updated: Typed | None) -> Typed:
+def _check_distinct(grad: Typed, /, **updated: Typed | None) -> Typed:
     """ValueError where two arrays that are updated share memory; the gradient, copied where it shares any."""
     given = {name: one[0] for name, one in updated.items() if one is not None}
     names = list(given)
@@ -241,6 +241,7 @@ def adam_update(
     exp_avg_sq: Any,
     *,
     master: Any = None,
+    inverse_scale: float | None = None,
     lr: float,
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
@@ -265,6 +266,9 @@ def adam_update(
         C-contiguous; updated where they lie.
     master : array of float32, optional
         Holds the parameters; param gets their copies.
+    inverse_scale : float, optional
+        Multiplies grad first, also where it lies, rounded to its type: grad is C-contiguous then. This is what the
+        kernels for CUDA graphs do.
     lr, betas, eps, weight_decay : float
     step : int
         The number of this update, from 1 on.
@@ -285,7 +289,14 @@ def adam_update(
     checked = _adam(lr, betas, eps, weight_decay, step, bias_correction, mode)
     options = options_of(functions, threads)
     apart_grad = _check_distinct(gradient, param=weights, exp_avg=first, exp_avg_sq=second, master=full)
-    _core.adam_update(*checked, apart_grad, weights, first, second, None if full is None else full[0], options)
+    wide = None if full is None else full[0]
+    if inverse_scale is None:
+        _core.adam_update(*checked, apart_grad, weights, first, second, wide, options)
+        return
+    updated = _in_place(grad, "grad", OUT_DTYPES)
+    _check_distinct(gradient, grad=updated, param=weights, exp_avg=first, exp_avg_sq=second, master=full)
+    factor = check_real(inverse_scale, "inverse_scale")
+    _core.adam_update_unscaling(*checked, factor, updated, weights, first, second, wide, options)
 
 
 def adam_update_fp8(

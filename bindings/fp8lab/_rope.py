@@ -17,11 +17,12 @@ from fp8lab._arrays import (
     check_bool,
     check_choice,
     check_int,
+    check_list,
     copied,
 )
 from fp8lab._operator_arrays import apart_from, flat, options_of, result_of
 
-__all__ = ["rope", "rope_backward"]
+__all__ = ["rope", "rope_backward", "rope_qkv", "rope_qkv_backward"]
 
 _ROPE_FORMATS = ("sbhd", "bshd", "thd")
 
@@ -40,6 +41,19 @@ def _integers(values: Any, argument: str) -> Array:
     return copied(array, np.int32)
 
 
+def _angles(freqs: Any, argument: str, size: int, whose: str) -> Array:
+    """The angles of (positions, n) or (positions, 1, 1, n)."""
+    angles = as_float32(freqs, argument)
+    if angles.ndim not in (2, 4) or angles.shape[1:-1] not in ((), (1, 1)):
+        raise ValueError(f"{argument} must have shape (positions, n) or (positions, 1, 1, n), not {angles.shape}")
+    rotated = angles.shape[-1]
+    if rotated % 2 or not 0 < rotated <= size:
+        raise ValueError(
+            f"{argument} must have an even number of columns, at most the {size} of {whose}, not {rotated}"
+        )
+    return angles
+
+
 def _rope(
     backward: bool, name: str, x: Any, freqs: Any, tensor_format: Any, interleaved: Any, sequences: tuple[Any, Any],
     parts: tuple[Any, Any], out_dtype: Any, functions: Any, threads: Any, out: Any
@@ -51,14 +65,8 @@ def _rope(
     cu_seqlens = _integers(sequences[0], "cu_seqlens")
     if (layout == "thd") != (cu_seqlens.size > 0):
         raise ValueError("cu_seqlens goes with tensor_format 'thd', which needs it, with at least two entries")
-    angles = as_float32(freqs, "freqs")
-    if angles.ndim not in (2, 4) or angles.shape[1:-1] not in ((), (1, 1)):
-        raise ValueError(f"freqs must have shape (positions, n) or (positions, 1, 1, n), not {angles.shape}")
+    angles = _angles(freqs, "freqs", array.shape[-1], name)
     rotated = angles.shape[-1]
-    if rotated % 2 or not 0 < rotated <= array.shape[-1]:
-        raise ValueError(
-            f"freqs must have an even number of columns, at most the {array.shape[-1]} of {name}, not {rotated}"
-        )
     first = layout != "bshd"
     sequence, batches = (array.shape[0], 1) if layout == "thd" else array.shape[:2] if first else array.shape[1::-1]
     ranks = check_int(parts[0], "cp_size", 1, 2**20)
@@ -163,3 +171,145 @@ def rope_backward(
     return _rope(
         True, "grad", grad, freqs, tensor_format, interleaved, sequences, parts, out_dtype, functions, threads, out
     )
+
+
+def _qkv(
+    shape: tuple[int, ...], widths: Any, freqs: tuple[Any, Any], tensor_format: Any, interleaved: Any,
+    parts: tuple[Any, Any]
+) -> tuple[Any, Any, Any, tuple[Array, Array]]:  # fmt: skip
+    """Sizes, widths and choices for C++, and the angles; ``shape`` is that of all three together."""
+    layout = check_choice(tensor_format, "tensor_format", _ROPE_FORMATS[:2])
+    known = check_list(widths, "widths", lambda value, name: check_int(value, name, 0, 2**31 - 1))
+    if len(known) != 3:
+        raise ValueError(f"widths must have three entries, of query, key and value, not {len(known)}")
+    size = known[2]
+    if size == 0 or known[1] == 0 or known[1] % size or known[0] % known[1]:
+        raise ValueError(
+            f"widths must be multiples: that of the query of the key's, and that of the key of the value's, not {known}"
+        )
+    if len(shape) != 4 or shape[-1] != sum(known):
+        raise ValueError(f"qkv must have four dimensions, and {sum(known)} columns, the sum of widths, not {shape}")
+    angles = tuple(_angles(one, name, size, "the value") for one, name in zip(freqs, ("query_freqs", "key_freqs")))
+    if angles[0].shape[-1] != angles[1].shape[-1]:
+        raise ValueError(
+            f"query_freqs and key_freqs must have as many columns, not {angles[0].shape[-1]} and {angles[1].shape[-1]}"
+        )
+    sequence, batches = shape[:2] if layout == "sbhd" else shape[1::-1]
+    ranks = check_int(parts[0], "cp_size", 1, 2**20)
+    rank = check_int(parts[1], "cp_rank", 0, 2**20)
+    if rank >= ranks:
+        raise ValueError(f"cp_rank must be below cp_size, {ranks}, not {rank}")
+    choices = layout == "sbhd", check_bool(interleaved, "interleaved"), ranks, rank
+    return (sequence, batches, shape[2], angles[0].shape[-1]), known, choices, (angles[0], angles[1])
+
+
+def rope_qkv(
+    qkv: Any,
+    widths: Any,
+    query_freqs: Any,
+    key_freqs: Any,
+    *,
+    tensor_format: str = "sbhd",
+    interleaved: bool = False,
+    start_positions: Any = None,
+    cp_size: int = 1,
+    cp_rank: int = 0,
+    out_dtype: str | None = None,
+    functions: str = "correctly_rounded",
+    threads: int = 1,
+) -> tuple[Array, Array, Array]:
+    """``rope`` of query and key that lie beside the value, each with its own angles.
+
+    Parameters
+    ----------
+    qkv : array of float32, float16 or bfloat16
+        (sequence, batch, head, element) or (batch, sequence, head, element), by tensor_format.
+    widths : list of int
+        The elements of a head's query, key and value. A vector has as many as the value; the query's is a multiple of
+        the key's, and that one of the value's.
+    query_freqs, key_freqs : array of float32, (positions, n) or (positions, 1, 1, n)
+    tensor_format : str
+        ``sbhd`` or ``bshd``.
+    interleaved, cp_size, cp_rank
+        As for ``rope``.
+    start_positions : array of integers, optional
+        The position of each sequence's first token; the kernel does not read it where cp_size is above 1.
+    out_dtype, functions, threads
+        As the module says.
+
+    Returns
+    -------
+    query, key, value : ndarray of out_dtype
+        With widths[1], widths[1] and widths[2] columns: a head's query is several heads of the result.
+
+    Source: as of ``rope``.
+    """
+    array, source = as_kernel_floats(qkv, "qkv")
+    freqs = query_freqs, key_freqs
+    sizes, known, choices, angles = _qkv(array.shape, widths, freqs, tensor_format, interleaved, (cp_size, cp_rank))
+    options = options_of(functions, threads)
+    heads = array.shape[2]
+    shapes = ((heads * known[0] // known[1], known[1]), (heads, known[1]), (heads, known[2]))
+    made = [result_of(None, (*array.shape[:2], *one), out_dtype, source) for one in shapes]
+    starts = _integers(start_positions, "start_positions")
+    words = [one for _, one in made]
+    _core.rope_qkv(sizes, known, choices, (flat(array), source), *angles, starts, words, options)
+    return made[0][0], made[1][0], made[2][0]
+
+
+def rope_qkv_backward(
+    grads: Any,
+    widths: Any,
+    query_freqs: Any,
+    key_freqs: Any,
+    *,
+    tensor_format: str = "sbhd",
+    interleaved: bool = False,
+    cp_size: int = 1,
+    cp_rank: int = 0,
+    out_dtype: str | None = None,
+    functions: str = "correctly_rounded",
+    threads: int = 1,
+    out: Array | None = None,
+) -> Array:
+    """The gradient of ``rope_qkv`` by qkv. The kernel counts positions from 0, whatever start_positions were.
+
+    Parameters
+    ----------
+    grads : tuple of three arrays of one type, float32, float16 or bfloat16
+        The gradients by query, key and value, of their shapes.
+    widths, query_freqs, key_freqs, tensor_format, interleaved, cp_size, cp_rank
+        As for ``rope_qkv``.
+    out_dtype, functions, threads, out
+        As the module says.
+
+    Returns
+    -------
+    ndarray of out_dtype, of qkv's shape
+
+    Source: as of ``rope``.
+    """
+    if not isinstance(grads, (tuple, list)) or len(grads) != 3:
+        raise TypeError("grads must be a tuple of three arrays, by query, key and value")
+    given = [as_kernel_floats(one, "grads") for one in grads]
+    value = given[2][0]
+    if value.ndim != 4:
+        raise ValueError(f"grads must have four dimensions, not {value.ndim}")
+    total = sum(check_list(widths, "widths", lambda value, name: check_int(value, name, 0, 2**31 - 1)))
+    shape = (*value.shape[:3], total)
+    freqs = query_freqs, key_freqs
+    sizes, known, choices, angles = _qkv(shape, widths, freqs, tensor_format, interleaved, (cp_size, cp_rank))
+    wanted = ((shape[2] * known[0] // known[1], known[1]), (shape[2], known[1]), (shape[2], known[2]))
+    for (array, source), own in zip(given, wanted):
+        if array.shape != (*shape[:2], *own) or source != given[0][1]:
+            raise ValueError(
+                f"grads must have the types and shapes of query, key and value, {given[0][1]} of "
+                f"{[(*shape[:2], *one) for one in wanted]}, not {source} of {array.shape}"
+            )
+    options = options_of(functions, threads)
+    result, words = result_of(out, shape, out_dtype, given[0][1])
+    apart_grads = [apart_from((flat(array), source), words, False) for array, source in given]
+    _core.rope_qkv_backward(
+        sizes, known, choices, apart_grads, apart(angles[0], words[0]), apart(angles[1], words[0]), words, options
+    )
+    return result

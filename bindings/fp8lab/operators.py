@@ -40,6 +40,10 @@ from fp8lab._activations import (
     scaled_activation,
     scaled_activation_backward,
 )
+from fp8lab._dropout import (
+    dropout,
+    dropout_backward,
+)
 from fp8lab._elementary import (
     Exactness,
     elementary,
@@ -72,6 +76,19 @@ from fp8lab._permutation import (
 from fp8lab._rope import (
     rope,
     rope_backward,
+    rope_qkv,
+    rope_qkv_backward,
+)
+from fp8lab._router import (
+    RoutedTokens,
+    moe_aux_loss,
+    moe_aux_loss_backward,
+    moe_bias_histogram,
+    moe_routing_map,
+    moe_scores,
+    moe_scores_backward,
+    moe_topk,
+    moe_topk_backward,
 )
 from fp8lab._softmax import (
     cross_entropy,
@@ -83,6 +100,7 @@ from fp8lab._softmax import (
 __all__ = [
     "Activation",
     "Exactness",
+    "RoutedTokens",
     "activation",
     "activation_backward",
     "activations",
@@ -91,14 +109,24 @@ __all__ = [
     "adam_update_remainder",
     "cross_entropy",
     "cross_entropy_backward",
+    "dropout",
+    "dropout_backward",
     "elementary",
     "exactness",
     "functions",
     "l2norm",
     "layernorm",
     "layernorm_backward",
+    "moe_aux_loss",
+    "moe_aux_loss_backward",
+    "moe_bias_histogram",
     "moe_permutation_map",
     "moe_permute",
+    "moe_routing_map",
+    "moe_scores",
+    "moe_scores_backward",
+    "moe_topk",
+    "moe_topk_backward",
     "moe_unpermute",
     "moe_unpermute_backward",
     "pad_rows",
@@ -106,6 +134,8 @@ __all__ = [
     "rmsnorm_backward",
     "rope",
     "rope_backward",
+    "rope_qkv",
+    "rope_qkv_backward",
     "scale_of_amax",
     "scale_tensor",
     "scaled_activation",

@@ -58,21 +58,14 @@ def main():
     words = []
     for is_b, form in ((0, E4M3), (1, E5M2)):
         own_row = (tile * 2 + is_b) * 512 + row
-        words += [
-            gaussian(random_word(seed, own_row * 128 + k), of_tile % 7 - 3, *form) for k in range(8)
-        ]
+        words += [gaussian(random_word(seed, own_row * 128 + k), of_tile % 7 - 3, *form) for k in range(8)]
     places = [(tile * 256 + 1) * 512 + column for column in range(4)]
-    words += [
-        gaussian(random_word(seed ^ 0x61636375, place), of_tile % 7 * 2 - 4, *F32) for place in places
-    ]
+    words += [gaussian(random_word(seed ^ 0x61636375, place), of_tile % 7 * 2 - 4, *F32) for place in places]
     print(f"{random_word(7, 0):#x} {digest_term(3, 5):#x}")
     print(", ".join(f"{word:#x}" for word in words))
     own_row = tile * 2 * 512 + row
     fp64 = [gaussian(random_word(seed, own_row * 128 + k), of_tile % 7 - 3, *F64) for k in range(2)]
-    fp64 += [
-        gaussian(random_word(seed ^ 0x61636375, place), of_tile % 7 * 2 - 4, *F64)
-        for place in places[:2]
-    ]
+    fp64 += [gaussian(random_word(seed ^ 0x61636375, place), of_tile % 7 * 2 - 4, *F64) for place in places[:2]]
     print(", ".join(f"{word:#x}" for word in fp64))
 
 

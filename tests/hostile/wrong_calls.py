@@ -447,6 +447,47 @@ CALLS = {
     ),
     "operators.pad_rows": (fp8lab.operators.pad_rows, {"x": WIDE, "counts": [20, 12], "multiple": 16}),
     "operators.unpad_rows": (fp8lab.operators.unpad_rows, {"x": WIDE, "counts": [10, 12], "multiple": 16}),
+    "operators.rope_qkv": (
+        fp8lab.operators.rope_qkv,
+        {"qkv": WIDE.reshape(4, 2, 4, 32), "widths": [16, 8, 8], "query_freqs": WIDE[:, :4], "key_freqs": WIDE[:, :4],
+         "start_positions": [0, 1]},
+    ),
+    "operators.rope_qkv_backward": (
+        fp8lab.operators.rope_qkv_backward,
+        {"grads": (WIDE.reshape(4, 2, 16, 8), WIDE.reshape(4, 2, 16, 8), WIDE.reshape(4, 2, 16, 8)), "widths": [8, 8, 8],
+         "query_freqs": WIDE[:, :4], "key_freqs": WIDE[:, :4]},
+    ),
+    "operators.dropout": (fp8lab.operators.dropout, {"x": WIDE, "probability": 0.3, "seed": 5, "offset": 8}),
+    "operators.dropout_backward": (
+        fp8lab.operators.dropout_backward, {"grad": WIDE, "mask": np.zeros(128, np.uint8), "probability": 0.3},
+    ),
+    "operators.RoutedTokens": (fp8lab.operators.RoutedTokens, None),
+    "operators.moe_topk": (
+        fp8lab.operators.moe_topk,
+        {"logits": WIDE, "topk": 4, "score": "sigmoid", "bias": WIDE[0], "groups": 4, "group_topk": 2, "scaling": 2.0},
+    ),
+    "operators.moe_topk_backward": (
+        fp8lab.operators.moe_topk_backward,
+        {"grad": WIDE, "saved": WIDE, "topk": 2, "experts": np.ones((32, 2), np.int32), "softmax_first": True},
+    ),
+    "operators.moe_routing_map": (
+        fp8lab.operators.moe_routing_map, {"experts": np.ones((32, 2), np.int32), "count": 5, "bits": True},
+    ),
+    "operators.moe_scores": (fp8lab.operators.moe_scores, {"logits": WIDE, "topk": 3, "score": "sqrtsoftplus"}),
+    "operators.moe_scores_backward": (fp8lab.operators.moe_scores_backward, {"grad": WIDE, "saved": WIDE}),
+    "operators.moe_aux_loss": (
+        fp8lab.operators.moe_aux_loss,
+        {"probabilities": WIDE, "tokens_per_expert": np.arange(32), "tokens": 32, "experts": 16, "topk": 2,
+         "coefficient": 0.1},
+    ),
+    "operators.moe_aux_loss_backward": (
+        fp8lab.operators.moe_aux_loss_backward,
+        {"grad": 1.0, "factor": 0.5, "tokens_per_expert": np.arange(32), "rows": 4},
+    ),
+    "operators.moe_bias_histogram": (
+        fp8lab.operators.moe_bias_histogram,
+        {"scores": WIDE, "cutoff": WIDE[0], "histogram": np.zeros((32, 3), np.int32), "lower": -1.0, "upper": 1.0},
+    ),
     "operators.scale_tensor": (fp8lab.operators.scale_tensor, {"x": X, "scale": 2.0}),
     "operators.l2norm": (fp8lab.operators.l2norm, {"tensors": [X, WIDE]}),
     "operators.scale_of_amax": (fp8lab.operators.scale_of_amax, {"amax": 3.0}),
@@ -458,7 +499,7 @@ CALLS = {
     "operators.adam_update": (
         fp8lab.operators.adam_update,
         {"grad": WIDE, "param": np.ones_like(WIDE), "exp_avg": np.ones_like(WIDE), "exp_avg_sq": np.ones_like(WIDE),
-         "master": np.ones_like(WIDE), "lr": 0.1, "step": 2},
+         "master": np.ones_like(WIDE), "inverse_scale": 0.5, "lr": 0.1, "step": 2},
     ),
     "operators.adam_update_fp8": (
         fp8lab.operators.adam_update_fp8,

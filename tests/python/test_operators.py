@@ -83,6 +83,31 @@ def test_a_gradient_is_the_derivative(name):
     assert np.all(np.abs(difference / (2 * h) - gradient[:, :32]) <= size * (float(h) ** 2 * 4 / 6 + 40 * U / float(h)))
 
 
+def test_situglu_is_the_formula_and_so_are_its_gradients():
+    torch = pytest.importorskip("torch")
+    x, grad = 4 * drawn(13, 7, 40), drawn(14, 7, 20)
+    a, b = (torch.from_numpy(np.float64(half)).requires_grad_() for half in (x[:, :20], x[:, 20:]))
+    y = 3 * torch.tanh(a / 3) * torch.sigmoid(a) * 9 * torch.tanh(b / 9)
+    y.backward(torch.from_numpy(np.float64(grad)))
+    out = operators.activation("situglu", x, beta1=3, beta2=9)
+    # A share and its tanh have 2 roundings, beta times it 3, the sigmoid 3, and three products follow: 3 + 3 + 3 + 2.
+    assert np.all(np.abs(out - y.detach().numpy()) <= 1.001 * U * 11 * np.abs(y.detach().numpy()))
+    dx = operators.activation_backward("situglu", grad, x, beta1=3, beta2=9)
+    wide = np.float64(x)
+    t, s = np.tanh(wide[:, :20] / 3), sigmoid(wide[:, :20])
+    gate, value = 9 * np.tanh(wide[:, 20:] / 9), 3 * t * s
+    # By a: (1 - t^2) s is off by 4 s, beta t s (1 - s) by 9 beta t s, their sum by 1; grad and the gate bring 5 more.
+    of_a = 15 * (s + np.abs(value)) * np.abs(grad * gate)
+    # By b: 1 - t^2 is off by 4; the value has 7 roundings, and three products follow.
+    of_b = 14 * np.abs(grad * value)
+    assert np.all(np.abs(dx[:, :20] - a.grad.numpy()) <= 1.001 * U * of_a)
+    assert np.all(np.abs(dx[:, 20:] - b.grad.numpy()) <= 1.001 * U * of_b)
+    assert np.array_equal(operators.activation("situglu", x), operators.activation("situglu", x, beta1=4, beta2=25))
+    scales = drawn(15, 7)
+    scaled = operators.scaled_activation("situglu", x, scales, beta1=3, beta2=9)
+    assert np.array_equal(scaled, out * scales[:, None])
+
+
 def test_types_and_the_unrounded_result():
     x = drawn(5, 33, 18)
     for dtype in (np.float16, ml_dtypes.bfloat16):
@@ -299,6 +324,22 @@ def test_adam_with_parameters_of_fp8_and_of_two_words():
     assert np.array_equal(high.view(np.uint16), ((bits + np.uint32(0x8000)) >> np.uint32(16)).astype(np.uint16))
 
 
+def test_adam_unscales_gradients_where_they_lie():
+    grad, param, m, v = (drawn(65 + i, 50) for i in range(4))
+    v = np.abs(v)
+    low = grad.astype(ml_dtypes.bfloat16)
+    scaled = low.astype(np.float32) * np.float32(0.3)
+    plain, own = (param.copy(), m.copy(), v.copy()), (param.copy(), m.copy(), v.copy())
+    operators.adam_update(scaled, *plain, lr=0.01, step=2)
+    operators.adam_update(low, *own, inverse_scale=0.3, lr=0.01, step=2)
+    assert all(np.array_equal(one, other) for one, other in zip(own, plain))
+    assert np.array_equal(low, scaled.astype(ml_dtypes.bfloat16))
+    with pytest.raises(ValueError, match="grad and param must lie apart"):
+        operators.adam_update(param, param, m, v, inverse_scale=0.3, lr=0.01, step=2)
+    with pytest.raises(ValueError, match="grad must be C-contiguous"):
+        operators.adam_update(grad[::2], param[:25], m[:25], v[:25], inverse_scale=0.3, lr=0.01, step=2)
+
+
 def test_scales_and_norms_of_tensors():
     x = drawn(70, 3, 5)
     x[0, 0] = 1e-39
@@ -327,6 +368,8 @@ def test_elementary_functions():
         (lambda x: operators.activation("gelu", x[0, 0]), ValueError, "x must have at least one dimension"),
         (lambda x: operators.activation("gelu", x, limit=3), ValueError, "limit goes with"),
         (lambda x: operators.activation("clamped_swiglu", x, limit=-1), ValueError, "limit must be positive"),
+        (lambda x: operators.activation("situglu", x, beta1=0), ValueError, "beta1 must be positive and finite, not 0"),
+        (lambda x: operators.activation("swiglu", x, beta2=1), ValueError, "beta2 goes with the name 'situglu'"),
         (lambda x: operators.activation("gelu", x, out_dtype="float64"), ValueError, "out_dtype"),
         (lambda x: operators.activation("gelu", x, functions="fast"), ValueError, "functions"),
         (lambda x: operators.activation_backward("gelu", x[1:], x), ValueError, "grad must have shape"),
@@ -395,10 +438,74 @@ def test_rope_of_packed_sequences_and_of_chunks():
         operators.rope(x, freqs, tensor_format="thd", cu_seqlens=[0, 8], start_positions=[5])
 
 
+def test_rope_of_query_and_key_beside_the_value():
+    qkv, freqs = drawn(95, 4, 2, 3, 32), (drawn(96, 6, 8), 3 * drawn(97, 6, 8))
+    widths, starts = [16, 8, 8], [2, 0]
+    query, key, value = operators.rope_qkv(qkv, widths, *freqs, start_positions=starts, threads=2)
+    parts = [np.ascontiguousarray(one) for one in np.split(qkv, [16, 24], axis=-1)]
+    assert np.array_equal(query, operators.rope(parts[0].reshape(4, 2, 6, 8), freqs[0], start_positions=starts))
+    assert np.array_equal(key, operators.rope(parts[1], freqs[1], start_positions=starts))
+    assert np.array_equal(value, parts[2])
+    swapped = operators.rope_qkv(
+        qkv.swapaxes(0, 1), widths, *freqs, tensor_format="bshd", start_positions=starts, out_dtype="float16"
+    )
+    assert np.array_equal(swapped[0].swapaxes(0, 1), query.astype(np.float16))
+    dqkv = operators.rope_qkv_backward((query, key, value), widths, *freqs)
+    of_query = operators.rope_backward(query, freqs[0]).reshape(4, 2, 3, 16)
+    assert np.array_equal(dqkv, np.concatenate([of_query, operators.rope_backward(key, freqs[1]), value], axis=-1))
+    for bad, words in (
+        (lambda: operators.rope_qkv(qkv, [16, 8], *freqs), "widths must have three entries"),
+        (lambda: operators.rope_qkv(qkv, [12, 12, 8], *freqs), "widths must be multiples"),
+        (lambda: operators.rope_qkv(qkv, [8, 8, 8], *freqs), "qkv must have four dimensions, and 24 columns"),
+        (lambda: operators.rope_qkv(qkv, widths, freqs[0], freqs[1][:, :4]), "as many columns, not 8 and 4"),
+        (lambda: operators.rope_qkv(qkv, widths, *freqs, tensor_format="thd"), "tensor_format"),
+        (lambda: operators.rope_qkv_backward((query, key, key[1:]), widths, *freqs), "grads must have the types"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            bad()
+
+
+def philox(counter, key):
+    """Philox4x32-10, in Python's integers."""
+    for _ in range(10):
+        first, second = 0xD2511F53 * counter[0], 0xCD9E8D57 * counter[2]
+        counter = [second >> 32 ^ counter[1] ^ key[0], second % 2**32, first >> 32 ^ counter[3] ^ key[1], first % 2**32]
+        key = [(key[0] + 0x9E3779B9) % 2**32, (key[1] + 0xBB67AE85) % 2**32]
+    return counter
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_dropout_keeps_what_the_generators_bytes_say(dtype):
+    x = drawn(120, 3, 32).astype(dtype)
+    out, mask = operators.dropout(x, 0.3, seed=2**32 + 5, offset=8, threads=2)
+    kept = np.unpackbits(mask, bitorder="little").astype(bool)
+    for chunk in range(6):
+        words = np.array(philox([2, 0, chunk, 0], [5, 1]), np.uint32).view(np.uint8).reshape(4, 4)
+        # Bytes 0 and 1 of a word are for the odd elements, 2 and 3 for those before them; 8 elements lie between.
+        drawn_bytes = np.stack([words[:, 2:], words[:, :2]], axis=-1).transpose(1, 0, 2).ravel()
+        assert np.array_equal(kept[16 * chunk :][:16], drawn_bytes >= int(0.3 * 256))
+    scale = 1 / (1 - np.float32(0.3))
+    assert np.array_equal(out, np.where(kept.reshape(3, 32), x.astype(np.float32) * scale, 0).astype(dtype))
+    assert np.array_equal(operators.dropout_backward(x, mask, 0.3), out)
+    assert operators.dropout(x[:0], 0.3, seed=0)[1].shape == (0,)
+    for bad, error, words in (
+        (lambda: operators.dropout(x, 1, seed=0), ValueError, "probability must be from 0 to below 1, not 1"),
+        (lambda: operators.dropout(x[:, :5], 0.5, seed=0), ValueError, "x must have a multiple of 16 elements, not 15"),
+        (lambda: operators.dropout(x, 0.5, seed=0, offset=2), ValueError, "offset must be a multiple of 4, not 2"),
+        (lambda: operators.dropout_backward(x, mask[1:], 0.5), ValueError, "mask must have 12 bytes"),
+        (lambda: operators.dropout_backward(x, kept, 0.5), TypeError, "mask must be uint8, not bool"),
+    ):
+        with pytest.raises(error, match=words):
+            bad()
+
+
 def test_exactness_is_told_of_every_function_that_computes():
     told = {row.function for row in operators.exactness()}
     silent = {"activations", "elementary", "exactness", "functions"}
-    same = {"adam_update_fp8", "adam_update_remainder", "scaled_activation", "scaled_activation_backward"}
+    same = {
+        "adam_update_fp8", "adam_update_remainder", "rope_qkv", "rope_qkv_backward", "scaled_activation",
+        "scaled_activation_backward",
+    }  # fmt: skip
     functions = {name for name in operators.__all__ if name[0].islower()}
     assert functions - silent - same == told
 

@@ -18,11 +18,11 @@ from fp8lab.te.tensors import kind_of_quantizer
 
 _PLAIN = ("gelu", "qgelu", "relu", "srelu", "silu")
 _GATED = ("glu", "geglu", "qgeglu", "reglu", "sreglu", "swiglu")
-_SCALED = ("scaled_clamped_dswiglu", "scaled_clamped_swiglu", "scaled_dsrelu", "scaled_dswiglu", "scaled_srelu",
-           "scaled_swiglu")  # fmt: skip
+_SCALED = ("scaled_clamped_dswiglu", "scaled_clamped_swiglu", "scaled_dsituglu", "scaled_dsrelu", "scaled_dswiglu",
+           "scaled_situglu", "scaled_srelu", "scaled_swiglu")  # fmt: skip
 EXPORTED = (
     *_PLAIN, *_GATED, *(f"d{name}" for name in (*_PLAIN, *_GATED)), *(f"dbias_d{name}" for name in _PLAIN),
-    "clamped_dswiglu", "clamped_swiglu", *_SCALED,
+    "clamped_dswiglu", "clamped_swiglu", "dsituglu", "situglu", *_SCALED,
 )  # fmt: skip
 __all__ = [*EXPORTED, "gelu_backward_of", "gelu_of"]
 
@@ -106,6 +106,16 @@ def clamped_dswiglu(
     return _backward("clamped_swiglu", grad, fwd_input, quantizer, limit=limit, alpha=alpha, offset=glu_linear_offset)
 
 
+def situglu(input: Any, quantizer: Any, beta1: float = 4.0, beta2: float = 25.0) -> Any:
+    """SiTU-GLU: both halves limited by tanh."""
+    return _forward("situglu", input, quantizer, beta1=beta1, beta2=beta2)
+
+
+def dsituglu(grad: Any, fwd_input: Any, quantizer: Any, beta1: float = 4.0, beta2: float = 25.0) -> Any:
+    """Its gradient."""
+    return _backward("situglu", grad, fwd_input, quantizer, beta1=beta1, beta2=beta2)
+
+
 # --- with a scale for each row ----------------------------------------------------------------------------------------
 
 
@@ -156,6 +166,20 @@ def scaled_clamped_swiglu(
     )  # fmt: skip
 
 
+def scaled_situglu(
+    input: Any,
+    act_scales: Any,
+    quantizer: Any,
+    beta1: float = 4.0,
+    beta2: float = 25.0,
+    glu_interleave_size: int = 0,
+) -> Any:
+    """SiTU-GLU times a scale for each row."""
+    return _scaled_forward(
+        "situglu", input, act_scales, quantizer, beta1=beta1, beta2=beta2, interleave=glu_interleave_size
+    )
+
+
 def scaled_dswiglu(
     grad: Any,
     fwd_input: Any,
@@ -192,6 +216,23 @@ def scaled_clamped_dswiglu(
     return _scaled_backward(
         "clamped_swiglu", grad, fwd_input, act_scales, quantizer, compute_scale_grad, limit=limit, alpha=alpha,
         offset=glu_linear_offset, interleave=glu_interleave_size,
+    )  # fmt: skip
+
+
+def scaled_dsituglu(
+    grad: Any,
+    fwd_input: Any,
+    act_scales: Any,
+    quantizer: Any,
+    beta1: float = 4.0,
+    beta2: float = 25.0,
+    glu_interleave_size: int = 0,
+    compute_scale_grad: bool = True,
+) -> tuple[Any, Any]:
+    """Its gradients, of the input and of the scales."""
+    return _scaled_backward(
+        "situglu", grad, fwd_input, act_scales, quantizer, compute_scale_grad, beta1=beta1, beta2=beta2,
+        interleave=glu_interleave_size,
     )  # fmt: skip
 
 

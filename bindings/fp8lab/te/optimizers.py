@@ -111,15 +111,14 @@ def multi_tensor_adam_capturable(
     chunk_size: int, noop_flag: Any, tensor_lists: Any, lr: Any, beta1: float, beta2: float, epsilon: float, step: Any,
     mode: int, bias_correction: int, weight_decay: float, inv_scale: Any,
 ) -> None:  # fmt: skip
-    """The same with lr and step in tensors, and gradients that are multiplied with ``inv_scale``."""
-    if float(inv_scale) != 1.0:
-        raise NotImplementedError(
-            "multi_tensor_adam_capturable with an inv_scale other than 1 is not provided by fp8lab.te: unscale "
-            "gradients before the step"
+    """The same with lr and step in tensors, and gradients that are multiplied with ``inv_scale`` where they lie."""
+    if _is_noop(noop_flag):
+        return
+    facts = _facts(lr, beta1, beta2, epsilon, step, mode, bias_correction, weight_decay)
+    for grad, param, first, second, *master in zip(*_plain(tensor_lists)):
+        operators().adam_update(
+            grad, param, first, second, master=master[0] if master else None, inverse_scale=float(inv_scale), **facts
         )
-    multi_tensor_adam(
-        chunk_size, noop_flag, tensor_lists, lr, beta1, beta2, epsilon, step, mode, bias_correction, weight_decay
-    )
 
 
 multi_tensor_adam_capturable_master = multi_tensor_adam_capturable

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/overlap.hpp"
@@ -73,6 +74,10 @@ PiecePlace cut(PiecePlace place, std::size_t size) {
   return place;
 }
 
+void check_beta(std::string_view name, float beta) {
+  if (!(beta > 0) || !std::isfinite(beta)) refuse(name, " must be positive and finite, not ", beta);
+}
+
 ActivationShape checked_shape(KernelActivation kind, const ActivationParameters& parameters, const MatrixView& x,
                               std::size_t interleave) {
   const ActivationRow& row = row_of(kind);
@@ -82,6 +87,10 @@ ActivationShape checked_shape(KernelActivation kind, const ActivationParameters&
   }
   if (kind == KernelActivation::clamped_swiglu && !(parameters.limit > 0)) {
     refuse("limit must be positive, not ", parameters.limit);
+  }
+  if (kind == KernelActivation::situglu) {
+    check_beta("beta1", parameters.beta1);
+    check_beta("beta2", parameters.beta2);
   }
   const std::size_t columns = row.gated ? x.columns() / 2 : x.columns();
   if (interleave == 0) return {x.rows(), columns, columns, row.gated};

@@ -55,6 +55,15 @@ struct Formulas {
     const V s = Sigmoid(u);
     return Math::Fused(u, SigmoidGradient(s), s);
   }
+  /// tanh(x / beta), and its derivative by x / beta.
+  static HWY_INLINE V TanhOfShare(V x, V beta) { return Math::Tanh(Math::Quotient(x, beta)); }
+  static HWY_INLINE V TanhGradient(V t) { return Math::Fused(Math::Negative(t), t, Math::Number(1)); }
+  static HWY_INLINE V SituGradient(V x, V beta) {
+    const V t = TanhOfShare(x, beta);
+    const V s = Sigmoid(x);
+    const V of_sigmoid = Math::Product(Math::Product(Math::Product(beta, t), s), Math::Difference(Math::Number(1), s));
+    return Math::Fused(TanhGradient(t), s, of_sigmoid);
+  }
 
   /// The activation's function of its first half, or of all of x.
   template <KernelActivation kActivation>
@@ -73,6 +82,10 @@ struct Formulas {
       case KernelActivation::glu: return Sigmoid(x);
       case KernelActivation::clamped_swiglu:
         return Swish(AtMost(x, Math::Number(parameters.limit)), Math::Number(parameters.alpha));
+      case KernelActivation::situglu: {
+        const V beta = Math::Number(parameters.beta1);
+        return Math::Product(Math::Product(beta, TanhOfShare(x, beta)), Sigmoid(x));
+      }
     }
     return x;
   }
@@ -99,6 +112,7 @@ struct Formulas {
         const V inside = SwishGradient(AtMost(x, limit), Math::Number(parameters.alpha));
         return Math::IfLessOrEqual(x, limit, inside, zero);
       }
+      case KernelActivation::situglu: return SituGradient(x, Math::Number(parameters.beta1));
     }
     return x;
   }
@@ -127,25 +141,34 @@ struct Formulas {
       case KernelActivation::reglu:
       case KernelActivation::srelu:
       case KernelActivation::sreglu:
+      case KernelActivation::situglu:
       case KernelActivation::glu: return Gradient<kActivation>(parameters, x);
     }
     return x;
   }
 
-  /// The second half as it multiplies: clamped_swiglu limits it to [-limit, limit], NaN to -limit, and adds the offset.
+  /// The second half as it multiplies: clamped_swiglu limits it to [-limit, limit], NaN to -limit, and adds the offset;
+  /// situglu limits it smoothly.
   template <KernelActivation kActivation>
   static HWY_INLINE V Gate(const ActivationParameters& parameters, V gate) {
+    if constexpr (kActivation == KernelActivation::situglu) {
+      const V beta = Math::Number(parameters.beta2);
+      return Math::Product(beta, TanhOfShare(gate, beta));
+    }
     if constexpr (kActivation != KernelActivation::clamped_swiglu) return gate;
     const V limit = Math::Number(parameters.limit);
     const V least = Math::Negative(limit);
     const V raised = Math::IfLess(least, gate, gate, least);
     return Math::Sum(Math::IfLess(limit, raised, limit, raised), Math::Number(parameters.offset));
   }
-  /// The gate's own derivative, 0 outside of the clamp. A NaN lies outside for plain kernels, inside for those that
-  /// scale rows.
+  /// The gate's own derivative; of clamped_swiglu 0 outside of the clamp. A NaN lies outside for plain kernels, inside
+  /// for those that scale rows.
   template <KernelActivation kActivation, bool kScaled>
   static HWY_INLINE V GateGradient(const ActivationParameters& parameters, V gate) {
     const V one = Math::Number(1);
+    if constexpr (kActivation == KernelActivation::situglu) {
+      return TanhGradient(TanhOfShare(gate, Math::Number(parameters.beta2)));
+    }
     if constexpr (kActivation != KernelActivation::clamped_swiglu) return one;
     const V zero = Math::Number(0);
     const V limit = Math::Number(parameters.limit);

@@ -10,6 +10,7 @@ namespace {
 constexpr std::string_view ieee_steps = "each operation is rounded as IEEE 754 has it";
 constexpr std::string_view exponential = "expf is libdevice's, here rounded correctly";
 constexpr std::string_view tangent = "tanhf is libdevice's, here rounded correctly";
+constexpr std::string_view tangent_and_exponential = "tanhf and expf are libdevice's, here rounded correctly";
 constexpr std::string_view norm_sums = "rsqrtf is the device's, and the order of sums depends on the kernel's tile";
 constexpr std::string_view softmax_steps = "ex2, rcp and the order of sums are the device's";
 constexpr std::string_view softmax_sums = "the order of sums depends on the kernel's tile";
@@ -22,6 +23,9 @@ constexpr std::string_view scores = "32 rows of 64 normal scores, of a deviation
 constexpr std::string_view turns = "sincosf is libdevice's, here rounded correctly";
 constexpr std::string_view vectors = "16 tokens of 64 normal numbers, of angles to 1000";
 constexpr std::string_view triton = "exp, log, division, the order of sums and what is fused are Triton's";
+constexpr std::string_view exponential_and_logarithm =
+    "expf and log1pf are libdevice's, here rounded correctly; sums are the kernel's";
+constexpr std::string_view routed = "32 rows of 64 normal logits, of which 8 are chosen, by each of the three scores";
 constexpr std::string_view copies = "rows are copied";
 constexpr std::string_view training = "1000 normal gradients and parameters, of step 3";
 
@@ -39,6 +43,7 @@ constexpr std::array rows{
     Exactness{"activation", "sreglu", true, ieee_steps},
     Exactness{"activation", "swiglu", false, exponential, 2.1, 1e-05, normals},
     Exactness{"activation", "clamped_swiglu", false, exponential, 3.3, 0, normals},
+    Exactness{"activation", "situglu", false, tangent_and_exponential, 3.2, 0, normals},
     Exactness{"activation_backward", "gelu", false, tangent, 190, 0, normals},
     Exactness{"activation_backward", "qgelu", false, exponential, 250, 1e-05, normals},
     Exactness{"activation_backward", "relu", true, ieee_steps},
@@ -51,6 +56,7 @@ constexpr std::array rows{
     Exactness{"activation_backward", "sreglu", true, ieee_steps},
     Exactness{"activation_backward", "swiglu", false, exponential, 310, 0, normals},
     Exactness{"activation_backward", "clamped_swiglu", false, exponential, 200, 0, normals},
+    Exactness{"activation_backward", "situglu", false, tangent_and_exponential, 180, 0, normals},
     Exactness{"layernorm", "", false, norm_sums, 2700, 0, one_row},
     Exactness{"layernorm_backward", "", false, norm_sums, 310, 0, one_row},
     Exactness{"rmsnorm", "", false, norm_sums, 2.2, 0, one_row},
@@ -63,12 +69,23 @@ constexpr std::array rows{
     Exactness{"rope_backward", "", false, turns, 110, 0, vectors},
     Exactness{"cross_entropy", "", false, triton, 0.98, 0, scores},
     Exactness{"cross_entropy_backward", "", false, triton, 15, 0, scores},
+    Exactness{"moe_topk", "", false, exponential_and_logarithm, 2.4, 0, routed},
+    Exactness{"moe_topk_backward", "", false, exponential_and_logarithm, 41, 0, routed},
+    Exactness{"moe_scores", "", false, exponential_and_logarithm, 4.9, 0, routed},
+    Exactness{"moe_scores_backward", "", false, exponential_and_logarithm, 540, 0, routed},
+    Exactness{"moe_aux_loss", "", false, "the kernel adds its blocks in any order", 0.22, 0,
+              "the scores of 32 rows of 64 normal logits"},
+    Exactness{"moe_aux_loss_backward", "", true, ieee_steps},
+    Exactness{"moe_bias_histogram", "", true, ieee_steps},
+    Exactness{"moe_routing_map", "", true, copies},
     Exactness{"moe_permutation_map", "", true, copies},
     Exactness{"moe_permute", "", true, copies},
     Exactness{"moe_unpermute", "", true, ieee_steps},
     Exactness{"moe_unpermute_backward", "", true, "the kernel's warp has this order of sums"},
     Exactness{"pad_rows", "", true, copies},
     Exactness{"unpad_rows", "", true, copies},
+    Exactness{"dropout", "", true, ieee_steps},
+    Exactness{"dropout_backward", "", true, ieee_steps},
     Exactness{"sgd_update", "", true, flushes},
     Exactness{"scale_tensor", "", true, flushes},
     Exactness{"scale_of_amax", "", true, ieee_steps},

@@ -78,8 +78,16 @@ NumberPair exp_pair(NumberPair x) {
   return scaled(NumberPair{1} + expm1_of_rest(r), k);
 }
 
+/// 2 atanh(s) for |s| < 0.18, of which the series is left at s^23, below 2^-57 of it.
+double twice_atanh(double s) {
+  const double s2 = s * s;
+  double sum = 0;
+  for (int n = 23; n >= 3; n -= 2) sum = std::fma(sum, s2, 1.0 / n);
+  return 2 * std::fma(s * s2, sum, s);
+}
+
 /// ln(x) of a positive, finite x in float64, with a relative error below 2^-50: x = 2^k m with m from sqrt(1/2) to
-/// sqrt(2), and ln(m) = 2 atanh((m - 1) / (m + 1)), whose series is left at s^23, below 2^-57 of it.
+/// sqrt(2), and ln(m) = 2 atanh((m - 1) / (m + 1)).
 double log_double(double x) {
   int k = 0;
   double m = std::frexp(x, &k);
@@ -87,17 +95,13 @@ double log_double(double x) {
     m *= 2;
     --k;
   }
-  const double s = (m - 1) / (m + 1);
-  const double s2 = s * s;
-  double sum = 0;
-  for (int n = 23; n >= 3; n -= 2) sum = std::fma(sum, s2, 1.0 / n);
-  const double of_m = 2 * std::fma(s * s2, sum, s);
+  const double of_m = twice_atanh((m - 1) / (m + 1));
   return std::fma(k, ln2_high, std::fma(k, ln2_low, of_m));
 }
 
 /// Newton's step from y: ln(x) = y + ln(1 + t) with t = x e^-y - 1, |t| < 2^-48.
-NumberPair log_pair(double x, double y) {
-  const NumberPair t = NumberPair{x} * exp_pair(NumberPair{-y}) + NumberPair{-1};
+NumberPair log_pair(NumberPair x, double y) {
+  const NumberPair t = x * exp_pair(NumberPair{-y}) + NumberPair{-1};
   return NumberPair{y} + t + -(t * t * NumberPair{0.5});
 }
 
@@ -206,7 +210,20 @@ float log_here(float x) {
   if (x == 0) return -infinite;
   if (x > std::numeric_limits<float>::max()) return infinite;
   const double y = log_double(x);
-  return unless_near_a_tie(y, 0x1p-49, [&] { return rounded(log_pair(x, y)); });
+  return unless_near_a_tie(y, 0x1p-49, [&] { return rounded(log_pair({x}, y)); });
+}
+
+/// Below 2^-26 the value is less than 2^-27 of x away from x, which is the nearest float32. From -0.25 to 0.4 it is
+/// 2 atanh(x / (2 + x)), a relative error below 2^-50; else the logarithm of 1 + x, whose own rounding, 2^-53, is at
+/// most 2^-51 of the value. The pair's 1 + x has all of it: x is above 2^-26, and a float32.
+float log1p_here(float x) {
+  if (x != x || x < -1) return quiet_nan;
+  if (x == -1) return -infinite;
+  if (x > std::numeric_limits<float>::max()) return infinite;
+  if (std::abs(x) < 0x1p-26F) return x;
+  const double wide{x};
+  const double y = wide > -0.25 && wide < 0.4 ? twice_atanh(wide / (2 + wide)) : log_double(1 + wide);
+  return unless_near_a_tie(y, 0x1p-49, [&] { return rounded(log_pair(exact_sum(1, wide), y)); });
 }
 
 // The root and the division round once each, a relative error of at most 2^-52 in all. A test goes through all
@@ -232,6 +249,9 @@ float rounded_tanh(float x) {
 }
 float rounded_log(float x) {
   return by_default_arithmetic([x] { return log_here(x); });
+}
+float rounded_log1p(float x) {
+  return by_default_arithmetic([x] { return log1p_here(x); });
 }
 float rounded_rsqrt(float x) {
   return by_default_arithmetic([x] { return rsqrt_here(x); });

@@ -53,18 +53,18 @@ AdamConstants adam_constants(const AdamParameters& parameters) {
           flushed_reciprocal(bias_correction_of(parameters.beta2, parameters.step))};
 }
 
-/// Runs Adam piece by piece: read(first, count, out) and write(in, first, count) are those of the parameters.
-template <typename Read, typename Write>
-void run_adam(const AdamParameters& parameters, const FloatSpan& grad, const FloatOutput& m, const FloatOutput& v,
-              const OperatorOptions& options, const Read& read, const Write& write) {
-  const std::size_t size = tensor_size("grad", grad);
+/// Runs Adam piece by piece: read(first, count, out) and write(in, first, count) are those of the parameters, and
+/// read_grad(first, count, out) that of the gradient.
+template <typename ReadGrad, typename Read, typename Write>
+void run_adam(const AdamParameters& parameters, std::size_t size, const ReadGrad& read_grad, const FloatOutput& m,
+              const FloatOutput& v, const OperatorOptions& options, const Read& read, const Write& write) {
   check_size("m", output_size(m), size);
   check_size("v", output_size(v), size);
   const AdamConstants constants = adam_constants(parameters);
   const OptimizerFunctions loops = optimizer_functions();
   for_each_tensor_piece(size, options.threads, [&](std::size_t first, std::size_t count) {
     OptimizerBuffers buffers;
-    read_tensor(grad, first, count, buffers.grad.data());
+    read_grad(first, count, buffers.grad.data());
     read_output(m, first, count, buffers.m.data());
     read_output(v, first, count, buffers.v.data());
     read(first, count, buffers.param.data());
@@ -73,6 +73,11 @@ void run_adam(const AdamParameters& parameters, const FloatSpan& grad, const Flo
     write_piece(buffers.m.data(), count, m, first);
     write_piece(buffers.v.data(), count, v, first);
   });
+}
+
+/// Reads the gradient as it is.
+auto reader_of(const FloatSpan& grad) {
+  return [&grad](std::size_t first, std::size_t count, float* out) { read_tensor(grad, first, count, out); };
 }
 
 /// The master's bits of its two parts, and back.
@@ -141,18 +146,41 @@ void sgd_update(const SgdParameters& parameters, FloatSpan grad, FloatOutput par
   });
 }
 
-void adam_update(const AdamParameters& parameters, FloatSpan grad, FloatOutput param, FloatOutput m, FloatOutput v,
-                 std::span<float> master, const OperatorOptions& options) {
-  check_size("param", output_size(param), tensor_size("grad", grad));
+namespace {
+
+/// Runs Adam on parameters that lie in param, or in master, and then in param as copies.
+template <typename ReadGrad>
+void run_adam_of_floats(const AdamParameters& parameters, std::size_t size, const ReadGrad& read_grad,
+                        const FloatOutput& param, const FloatOutput& m, const FloatOutput& v, std::span<float> master,
+                        const OperatorOptions& options) {
+  check_size("param", output_size(param), size);
   if (!master.empty()) check_size("master", master.size(), output_size(param));
   const FloatOutput read_from = master.empty() ? param : FloatOutput(master);
   run_adam(
-      parameters, grad, m, v, options,
+      parameters, size, read_grad, m, v, options,
       [&](std::size_t first, std::size_t count, float* out) { read_output(read_from, first, count, out); },
       [&](const float* in, std::size_t first, std::size_t count) {
         if (!master.empty()) narrow_row(in, count, master.data() + first);
         write_piece(in, count, param, first);
       });
+}
+
+}  // namespace
+
+void adam_update(const AdamParameters& parameters, FloatSpan grad, FloatOutput param, FloatOutput m, FloatOutput v,
+                 std::span<float> master, const OperatorOptions& options) {
+  run_adam_of_floats(parameters, tensor_size("grad", grad), reader_of(grad), param, m, v, master, options);
+}
+
+void adam_update_unscaling(const AdamParameters& parameters, float inverse_scale, FloatOutput grad, FloatOutput param,
+                           FloatOutput m, FloatOutput v, std::span<float> master, const OperatorOptions& options) {
+  const SoftmaxFunctions loops = softmax_functions();
+  const auto read_grad = [&](std::size_t first, std::size_t count, float* out) {
+    read_output(grad, first, count, out);
+    loops.scale(out, inverse_scale, padded(count), out);
+    write_piece(out, count, grad, first);
+  };
+  run_adam_of_floats(parameters, output_size(grad), read_grad, param, m, v, master, options);
 }
 
 float adam_update_fp8(const AdamParameters& parameters, FloatSpan grad, const Format& format, float scale, float amax,
@@ -163,7 +191,7 @@ float adam_update_fp8(const AdamParameters& parameters, FloatSpan grad, const Fo
   check_size("master", master.size(), size);
   check_bulk(format, 1, 8, size, size);
   run_adam(
-      parameters, grad, m, v, options,
+      parameters, size, reader_of(grad), m, v, options,
       [&](std::size_t first, std::size_t count, float* out) { widen_row(master.data() + first, count, out); },
       [&](const float* in, std::size_t first, std::size_t count) { narrow_row(in, count, master.data() + first); });
   const DefaultEnvironment environment;
@@ -186,7 +214,7 @@ void adam_update_remainder(const AdamParameters& parameters, FloatSpan grad, std
   check_size("param", param.size(), size);
   check_size("remainder", remainder.size(), size);
   run_adam(
-      parameters, grad, m, v, options,
+      parameters, size, reader_of(grad), m, v, options,
       [&](std::size_t first, std::size_t count, float* out) {
         std::fill(out, out + padded(count), 0.0F);
         for (std::size_t i = 0; i < count; ++i) out[i] = joined(param[first + i], remainder[first + i]);

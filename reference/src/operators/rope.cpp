@@ -129,8 +129,23 @@ RopeTurns turns_of(std::span<const float> freqs, std::size_t rotated, bool inter
   return turns;
 }
 
-void turn_all(const RopeShape& shape, const RopeOptions& how, const FloatSpan& x, std::span<const float> freqs,
-              const FloatOutput& out, bool backward, const OperatorOptions& options) {
+/// Where a token's vectors lie: `together` of them follow each other in each head.
+struct VectorPlaces {
+  std::size_t token;     // elements from a token to the next one
+  std::size_t head;      // and from a head to the next one
+  std::size_t together;  // vectors of a head
+  std::size_t first = 0;
+
+  [[nodiscard]] std::size_t of(std::size_t of_token, std::size_t vector, std::size_t size) const {
+    return of_token * token + vector / together * head + first + vector % together * size;
+  }
+};
+VectorPlaces side_by_side(std::size_t vectors, std::size_t size) { return {vectors * size, size, 1}; }
+
+/// Turns the vectors of all tokens; shape.heads counts those of a token.
+void turn_all(const RopeShape& shape, const RopeOptions& how, const FloatSpan& x, const VectorPlaces& from,
+              std::span<const float> freqs, const FloatOutput& out, const VectorPlaces& to, bool backward,
+              const OperatorOptions& options) {
   const RopePositions positions(shape, how, freqs.size() / shape.rotated);
   const RopeTurns turns = turns_of(freqs, shape.rotated, how.interleaved, backward, options.threads);
   const RowFunctions loops = row_functions();
@@ -145,14 +160,13 @@ void turn_all(const RopeShape& shape, const RopeOptions& how, const FloatSpan& x
       widen_row(turns.cosines.data() + at, shape.rotated, cosines.data());
       widen_row(turns.sines.data() + at, shape.rotated, sines.data());
       for (std::size_t head = 0; head < shape.heads; ++head) {
-        const std::size_t place = (token * shape.heads + head) * shape.size;
-        read_tensor(x, place, shape.size, values.data());
+        read_tensor(x, from.of(token, head, shape.size), shape.size, values.data());
         for (std::size_t i = 0; i < shape.rotated; ++i) {
           others[i] = values[partner_of(i, shape.rotated, how.interleaved).index];
         }
         loops.turn(values.data(), others.data(), cosines.data(), sines.data(), others.size(), others.data());
         std::copy(others.begin(), others.begin() + static_cast<std::ptrdiff_t>(shape.rotated), values.begin());
-        write_piece(values.data(), shape.size, out, place);
+        write_piece(values.data(), shape.size, out, to.of(token, head, shape.size));
       }
     }
   });
@@ -163,13 +177,107 @@ void turn_all(const RopeShape& shape, const RopeOptions& how, const FloatSpan& x
 void rope(const RopeShape& shape, const RopeOptions& how, FloatSpan x, std::span<const float> freqs, FloatOutput out,
           const OperatorOptions& options) {
   check_rope(shape, how, "x", x, freqs, "out", out);
-  turn_all(shape, how, x, freqs, out, false, options);
+  const VectorPlaces places = side_by_side(shape.heads, shape.size);
+  turn_all(shape, how, x, places, freqs, out, places, false, options);
 }
 
 void rope_backward(const RopeShape& shape, const RopeOptions& how, FloatSpan grad, std::span<const float> freqs,
                    FloatOutput dx, const OperatorOptions& options) {
   check_rope(shape, how, "grad", grad, freqs, "dx", dx);
-  turn_all(shape, how, grad, freqs, dx, true, options);
+  const VectorPlaces places = side_by_side(shape.heads, shape.size);
+  turn_all(shape, how, grad, places, freqs, dx, places, true, options);
+}
+
+namespace {
+
+constexpr std::array<std::string_view, 3> qkv_names{"query", "key", "value"};
+
+std::size_t width_of_all(const RopeQkvShape& shape) { return shape.widths[0] + shape.widths[1] + shape.widths[2]; }
+
+void check_qkv(const RopeQkvShape& shape, const RopeOptions& how, std::size_t all,
+               const std::array<std::size_t, 3>& parts, std::string_view all_name) {
+  const std::size_t size = shape.widths[2];
+  if (size == 0 || shape.widths[0] % size != 0 || shape.widths[1] % size != 0) {
+    refuse("widths of query and key must be multiples of the value's, ", size, ", not ", shape.widths[0], " and ",
+           shape.widths[1]);
+  }
+  if (is_packed(how)) refuse("cu_seqlens are not for query, key and value together");
+  const std::size_t vectors = shape.sequence * shape.batches * shape.heads;
+  check_size(all_name, all, vectors * width_of_all(shape));
+  for (std::size_t i = 0; i < 3; ++i) check_size(qkv_names[i], parts[i], vectors * shape.widths[i]);
+}
+
+/// Calls run(part, its shape, where it lies among all, where it lies alone) for query, key and value.
+template <typename Run>
+void for_each_of_qkv(const RopeQkvShape& shape, const Run& run) {
+  const std::size_t size = shape.widths[2];
+  const std::size_t width = width_of_all(shape);
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::size_t together = shape.widths[i] / size;
+    const RopeShape of_part{shape.sequence, shape.batches, shape.heads * together,
+                            size,           shape.rotated, shape.sequence_first};
+    if (together != 0) {
+      run(i, of_part, VectorPlaces{shape.heads * width, width, together, first}, side_by_side(of_part.heads, size));
+    }
+    first += shape.widths[i];
+  }
+}
+
+void check_turned(const RopeShape& shape, const RopeOptions& how, std::span<const float> freqs, std::string_view name) {
+  if (shape.rotated % 2 != 0 || shape.rotated == 0 || shape.rotated > shape.size) {
+    refuse("freqs must be of an even number of elements, at most ", shape.size, ", not ", shape.rotated);
+  }
+  if (freqs.size() % shape.rotated != 0) refuse(name, "_freqs must have a multiple of ", shape.rotated, " elements");
+  check_sequences(shape, how);
+  if (!how.start_positions.empty()) check_size("start_positions", how.start_positions.size(), shape.batches);
+}
+
+/// Copies vectors from one place to another.
+void copy_vectors(const RopeShape& shape, const FloatSpan& x, const VectorPlaces& from, const FloatOutput& out,
+                  const VectorPlaces& to, const OperatorOptions& options) {
+  parallel_for(shape.sequence * shape.batches, options.threads, [&](std::size_t first, std::size_t last) {
+    std::vector<float> values(padded(shape.size));
+    for (std::size_t token = first; token < last; ++token) {
+      for (std::size_t head = 0; head < shape.heads; ++head) {
+        read_tensor(x, from.of(token, head, shape.size), shape.size, values.data());
+        write_piece(values.data(), shape.size, out, to.of(token, head, shape.size));
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void rope_qkv(const RopeQkvShape& shape, const RopeOptions& how, FloatSpan qkv, std::span<const float> query_freqs,
+              std::span<const float> key_freqs, const std::array<FloatOutput, 3>& out, const OperatorOptions& options) {
+  check_qkv(shape, how, tensor_size("qkv", qkv), {output_size(out[0]), output_size(out[1]), output_size(out[2])},
+            "qkv");
+  RopeOptions positions = how;
+  if (how.cp_size > 1) positions.start_positions = {};
+  for_each_of_qkv(shape,
+                  [&](std::size_t i, const RopeShape& of_part, const VectorPlaces& all, const VectorPlaces& own) {
+                    if (i == 2) return copy_vectors(of_part, qkv, all, out[i], own, options);
+                    const std::span<const float> freqs = i == 0 ? query_freqs : key_freqs;
+                    check_turned(of_part, positions, freqs, qkv_names[i]);
+                    turn_all(of_part, positions, qkv, all, freqs, out[i], own, false, options);
+                  });
+}
+
+void rope_qkv_backward(const RopeQkvShape& shape, const RopeOptions& how, const std::array<FloatSpan, 3>& grads,
+                       std::span<const float> query_freqs, std::span<const float> key_freqs, FloatOutput dqkv,
+                       const OperatorOptions& options) {
+  std::array<std::size_t, 3> sizes{};
+  for (std::size_t i = 0; i < 3; ++i) sizes[i] = tensor_size(qkv_names[i], grads[i]);
+  check_qkv(shape, how, output_size(dqkv), sizes, "dqkv");
+  if (!how.start_positions.empty()) refuse("start_positions are not for the gradient: the kernel counts from 0");
+  for_each_of_qkv(shape,
+                  [&](std::size_t i, const RopeShape& of_part, const VectorPlaces& all, const VectorPlaces& own) {
+                    if (i == 2) return copy_vectors(of_part, grads[i], own, dqkv, all, options);
+                    const std::span<const float> freqs = i == 0 ? query_freqs : key_freqs;
+                    check_turned(of_part, how, freqs, qkv_names[i]);
+                    turn_all(of_part, how, grads[i], own, freqs, dqkv, all, true, options);
+                  });
 }
 
 }  // namespace fp8lab

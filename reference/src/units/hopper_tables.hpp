@@ -165,19 +165,19 @@ inline constexpr std::array<Segment, 64> ex2_segments{{
 }};
 // clang-format on
 
-/// Of x in [1, 2): results in [1/2, 1).
+/// Takes x in [1, 2), gives results in [1/2, 1).
 inline constexpr Table rcp{rcp_segments, 16, 0, 16188};
-/// Of x in [1, 2), and even exponents: results in [1/2, 1).
+/// Takes x in [1, 2), and all even exponents; gives results in [1/2, 1).
 inline constexpr Table rsqrt_of_even{rsqrt_of_even_segments, 17, 0, 65534};
-/// Of x in [2, 4), and odd exponents.
+/// Takes x in [2, 4), and all odd exponents.
 inline constexpr Table rsqrt_of_odd{rsqrt_of_odd_segments, 17, 0, 65534};
-/// Of x in [1, 2), and even exponents: results in [1, 2).
+/// Takes x in [1, 2), and all even exponents; gives results in [1, 2).
 inline constexpr Table sqrt_of_even{sqrt_of_even_segments, 17, 1, 65534};
-/// Of x in [2, 4), and odd exponents.
+/// Takes x in [2, 4), and all odd exponents.
 inline constexpr Table sqrt_of_odd{sqrt_of_odd_segments, 17, 1, 65534};
-/// Of x in [1, 2): results in [0, 1), as the mantissa of 1 + result.
+/// Takes x in [1, 2), gives results in [0, 1), as the mantissa of 1 + result.
 inline constexpr Table lg2{lg2_segments, 17, 1, 6700};
-/// Of x in [0, 1): results in [1, 2).
+/// Takes x in [0, 1), gives results in [1, 2).
 inline constexpr Table ex2{ex2_segments, 17, 0, 48916};
 
 }  // namespace fp8lab::hopper

@@ -475,6 +475,80 @@ def every_provided_function_is_there() -> None:
         }, (family, exported - provided)  # fmt: skip
 
 
+def the_router_is_fp8labs() -> None:
+    """Through Transformer Engine's own functions: probabilities, maps, gradients, the auxiliary loss."""
+    import torch
+    from fp8lab import operators
+    from transformer_engine.pytorch import router
+
+    logits = drawn(5, 12, 20, "bfloat16").requires_grad_()
+    options = {"score": "sigmoid", "scaling": 1.5}
+    for form in ("bytemap", "bitmap_u8", "indices"):
+        indices = torch.zeros(12, 3, dtype=torch.int64) if form == "indices" else None
+        bias = torch.linspace(-1, 1, 20)
+        probs, routing = router.fused_topk_with_score_function(
+            logits, 3, False, None, None, 1.5, "sigmoid", bias, "bytemap" if form == "indices" else form, indices
+        )
+        made = operators.moe_topk(logits.detach(), 3, bias=bias, **options)
+        assert words(probs) == words(made.probabilities)
+        if form == "indices":
+            assert routing is indices and routing.tolist() == made.experts.tolist()
+        else:
+            assert words(routing) == words(operators.moe_routing_map(made.experts, 20, bits=form != "bytemap"))
+        grad = drawn(6, 12, 20, "bfloat16")
+        logits.grad = None
+        probs.backward(grad)
+        given = {"experts": made.experts} if form == "indices" else {"routing": routing.detach()}
+        assert words(logits.grad) == words(operators.moe_topk_backward(grad, made.saved, 3, **given, **options))
+    table, scores = router.fused_compute_score_for_moe_aux_loss(logits, 3, "softmax")
+    assert words(scores) == words(operators.moe_scores(logits.detach(), 3)[0]) and table.sum() == 36
+    counts = table.sum(dim=0)
+    loss = router.fused_moe_aux_loss(scores, counts, 12, 20, 3, 0.1)
+    expected = {"tokens": 12, "experts": 20, "topk": 3, "coefficient": 0.1}
+    assert loss.item() == operators.moe_aux_loss(scores.detach(), counts, **expected)[0]
+    assert router.fused_moe_aux_loss(scores, counts, torch.tensor(12), 20, 3, 0.1).item() == loss.item()
+    loss.backward()
+    assert logits.grad.isfinite().all()
+    histogram = torch.zeros(20, 4, dtype=torch.int32)
+    router.fused_topk_with_score_function(
+        logits, 3, False, None, None, None, "sigmoid", bias, qb_histogram=histogram,
+        qb_bin_bounds=torch.tensor([-2.0, 2]), qb_histogram_mode="two_kernel",
+    )  # fmt: skip
+    assert histogram.sum() == 12 * 20
+
+
+def dropout_and_the_rope_of_three_are_fp8labs() -> None:
+    import torch
+    import transformer_engine.pytorch as te
+    import transformer_engine_torch as tex
+    from fp8lab import operators
+    from transformer_engine.pytorch.attention.rope import apply_fused_qkv_rotary_pos_emb
+
+    x = drawn(7, 6, 32, "bfloat16")
+    torch.cuda.manual_seed(11)
+    first, mask = tex.dropout_fwd(x, 0.3)
+    second = tex.dropout_fwd(x, 0.3)[1]
+    for offset, own in ((0, mask), (4, second)):
+        expected = operators.dropout(x, 0.3, seed=11, offset=offset)
+        assert words(own) == words(expected[1])
+    assert words(first) == words(operators.dropout(x, 0.3, seed=11)[0])
+    assert words(tex.dropout_bwd(x, mask, 0.3)) == words(first)
+    quantizer = te.Float8CurrentScalingQuantizer(tex.DType.kFloat8E4M3, device="cuda")
+    torch.cuda.manual_seed(11)
+    wide = quantizer(x).dequantize(dtype=torch.float32)
+    expected = operators.dropout(wide, 0.3, seed=11, out_dtype="bfloat16")[0]
+    assert words(tex.dropout_fwd(quantizer(x), 0.3)[0]) == words(expected)
+    qkv = drawn(8, 5 * 2 * 3, 32, "bfloat16").view(5, 2, 3, 32).requires_grad_()
+    freqs = [torch.linspace(0, 9, 40).view(5, 1, 1, 8), torch.linspace(0, 5, 40).view(5, 1, 1, 8)]
+    out = apply_fused_qkv_rotary_pos_emb(qkv, *freqs, [16, 8, 8])
+    made = operators.rope_qkv(qkv.detach(), [16, 8, 8], *freqs)
+    assert [one.shape for one in out] == [one.shape for one in made] == [(5, 2, 6, 8), (5, 2, 3, 8), (5, 2, 3, 8)]
+    assert [words(one) for one in out] == [words(one) for one in made]
+    sum(one.float().square().sum() for one in out).backward()
+    grads = tuple(2 * one.detach() for one in out)
+    assert words(qkv.grad) == words(operators.rope_qkv_backward(grads, [16, 8, 8], *freqs))
+
+
 def child_processes_see_the_device() -> None:
     """A program that a program starts, by the environment alone; its own sitecustomize runs as well."""
     script = "import torch, sys; print(torch.cuda.get_device_name(), 'transformer_engine_torch' in sys.modules)"
@@ -603,7 +677,8 @@ CHECKS = {
             a_modules_weights_are_the_gpus, the_generators_state_is_kept_and_restored, draws_on_the_cpu_are_pytorchs,
             other_draws_warn_by_name, tensors_move_as_copies, only_transformer_engine_sees_a_gpu, the_device_answers,
             a_second_device_is_refused, what_is_not_provided_says_so, wrong_operands_are_named,
-            every_provided_function_is_there, child_processes_see_the_device,
+            every_provided_function_is_there, child_processes_see_the_device, the_router_is_fp8labs,
+            dropout_and_the_rope_of_three_are_fp8labs,
         ),
     },
     "b200": {

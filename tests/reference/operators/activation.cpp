@@ -37,6 +37,14 @@ float step_scaled_swish_gradient(float x, float alpha) {
   return step_fused(step_product(u, s), step_difference(1, s), s);
 }
 
+float step_tanh_gradient(float t) { return step_fused(-t, t, 1); }
+float step_situ_gradient(float x, float beta) {
+  const float t = step_tanh(step_quotient(x, beta));
+  const float s = step_sigmoid(x);
+  const float rest = step_product(step_product(step_product(beta, t), s), step_difference(1, s));
+  return step_fused(step_tanh_gradient(t), s, rest);
+}
+
 float step_value(KernelActivation kind, const ActivationParameters& p, float x) {
   switch (kind) {
     case KernelActivation::gelu:
@@ -51,6 +59,8 @@ float step_value(KernelActivation kind, const ActivationParameters& p, float x) 
     case KernelActivation::swiglu: return step_swish(x, 1);
     case KernelActivation::glu: return step_sigmoid(x);
     case KernelActivation::clamped_swiglu: return step_swish(std::min(x, p.limit), p.alpha);
+    case KernelActivation::situglu:
+      return step_product(step_product(p.beta1, step_tanh(step_quotient(x, p.beta1))), step_sigmoid(x));
   }
   return nan;
 }
@@ -72,19 +82,22 @@ float step_gradient(KernelActivation kind, const ActivationParameters& p, float 
       return step_product(s, step_difference(1, s));
     }
     case KernelActivation::clamped_swiglu: return x <= p.limit ? swish_gradient(x, p.alpha) : 0;
+    case KernelActivation::situglu: return step_situ_gradient(x, p.beta1);
   }
   return nan;
 }
 float step_gate(KernelActivation kind, const ActivationParameters& p, float gate) {
   if (!row_of(kind).gated) return 1;
+  if (kind == KernelActivation::situglu) return step_product(p.beta2, step_tanh(step_quotient(gate, p.beta2)));
   if (kind != KernelActivation::clamped_swiglu) return gate;
   return step_sum(std::clamp(gate, -p.limit, p.limit), p.offset);
 }
 float step_gate_gradient(KernelActivation kind, const ActivationParameters& p, float gate) {
+  if (kind == KernelActivation::situglu) return step_tanh_gradient(step_tanh(step_quotient(gate, p.beta2)));
   return kind == KernelActivation::clamped_swiglu && std::abs(gate) > p.limit ? 0 : 1;
 }
 
-constexpr ActivationParameters clamp{.limit = 1.5F, .alpha = 1.702F, .offset = 0.75F};
+constexpr ActivationParameters clamp{.limit = 1.5F, .alpha = 1.702F, .offset = 0.75F, .beta1 = 3, .beta2 = 0.7F};
 
 /// Rows of x, of odd lengths, with gradients.
 struct Drawn {
@@ -291,6 +304,9 @@ TEST_CASE("activations: NaN, infinities and the clamp") {
     require_equal(run(KernelActivation::srelu, x), {0, inf, 0, 0});                   // and so does a comparison
     require_equal(run(KernelActivation::silu, x), {all_ones, inf, all_ones, -0.0F});  // -inf sigmoid(-inf) is -inf 0
     require_equal(run(KernelActivation::gelu, x), {all_ones, inf, all_ones, -0.0F});
+    require_equal(
+        run(KernelActivation::situglu, {inf, -inf, nan, 1, 1, 1, inf, nan}),
+        {step_product(clamp.beta1, step_gate(KernelActivation::situglu, clamp, 1)), -0.0F, all_ones, all_ones});
     // clamped: a NaN in a counts as the limit, in b as -limit.
     const float at_limit = step_swish(clamp.limit, clamp.alpha);
     require_equal(run(KernelActivation::clamped_swiglu, {nan, 9, 1, nan}),
@@ -329,6 +345,9 @@ TEST_CASE("activations: nothing to do, and what is refused") {
                       ContainsSubstring("out must have 6 elements, not 5"));
   REQUIRE_THROWS_WITH(run(KernelActivation::gelu, {std::span(doubles), 2, 3}, out),
                       ContainsSubstring("x must be of float32"));
+  REQUIRE_THROWS_WITH(
+      activation(KernelActivation::situglu, {.beta2 = inf}, {std::span(x), 1, 6}, std::span(out).first(3)),
+      ContainsSubstring("beta2 must be positive and finite, not inf"));
   REQUIRE_THROWS_WITH(
       activation(KernelActivation::clamped_swiglu, {.limit = 0}, {std::span(x), 1, 6}, std::span(out).first(3)),
       ContainsSubstring("limit must be positive"));

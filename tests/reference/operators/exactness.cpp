@@ -13,6 +13,7 @@
 #include "fp8lab/reference/operators/norm.hpp"
 #include "fp8lab/reference/operators/optimizer.hpp"
 #include "fp8lab/reference/operators/rope.hpp"
+#include "fp8lab/reference/operators/router.hpp"
 #include "fp8lab/reference/operators/softmax.hpp"
 #include "rounded_steps.hpp"
 
@@ -76,6 +77,7 @@ Number exact_value(KernelActivation kind, const Number& x) {
     case KernelActivation::silu:
     case KernelActivation::swiglu: return x * exact_sigmoid(x);
     case KernelActivation::glu: return exact_sigmoid(x);
+    case KernelActivation::situglu: return 4 * tanh(Number(x / 4)) * exact_sigmoid(x);
   }
   return 0;
 }
@@ -101,8 +103,26 @@ Number exact_gradient(KernelActivation kind, const Number& x) {
     case KernelActivation::silu:
     case KernelActivation::swiglu: return swish(Number(1));
     case KernelActivation::glu: return exact_sigmoid(x) * (1 - exact_sigmoid(x));
+    case KernelActivation::situglu: {
+      const Number t = tanh(Number(x / 4));
+      const Number s = exact_sigmoid(x);
+      return (1 - t * t) * s + 4 * t * s * (1 - s);
+    }
   }
   return 0;
+}
+
+/// What the second half multiplies with, and its derivative.
+template <typename Number>
+Number exact_gate(KernelActivation kind, const Number& gate) {
+  if (kind == KernelActivation::situglu) return 25 * tanh(Number(gate / 25));
+  return Number(gate + (kind == KernelActivation::clamped_swiglu ? 1 : 0));
+}
+template <typename Number>
+Number exact_gate_gradient(KernelActivation kind, const Number& gate) {
+  if (kind != KernelActivation::situglu) return 1;
+  const Number t = tanh(Number(gate / 25));
+  return 1 - t * t;
 }
 
 constexpr ActivationParameters wide_clamp{.limit = 100};  // which no draw reaches
@@ -125,14 +145,14 @@ struct ActivationDraws {
       activation(kind, wide_clamp, in, std::span(actual));
     }
     for (std::size_t i = 0; i < count; ++i) {
-      const Number gate =
-          gated ? Number(Number(x[count + i]) + (kind == KernelActivation::clamped_swiglu ? 1 : 0)) : Number(1);
+      const Number gate = gated ? exact_gate(kind, Number(x[count + i])) : Number(1);
       const Number own(x[i]);
       exact.push_back(backward ? Number(exact_gradient(kind, own) * grad[i] * gate)
                                : Number(exact_value(kind, own) * gate));
     }
     for (std::size_t i = 0; backward && gated && i < count; ++i) {
-      exact.push_back(exact_value(kind, Number(x[i])) * grad[i]);
+      const Number slope = exact_gate_gradient(kind, Number(x[count + i]));
+      exact.push_back(Number(exact_value(kind, Number(x[i])) * grad[i] * slope));
     }
   }
 };
@@ -268,7 +288,85 @@ Measured of_l2norm() {
   return measure({l2norm(std::span(x))}, {sqrt(sum)});
 }
 
+/// The largest distance of the three scores, in moe_topk(), or where all experts count in moe_scores(); or in its
+/// gradient.
+Measured of_router(bool all, bool backward) {
+  const std::size_t rows = 32, columns = 64, topk = 8;
+  const auto x = normal_draws(1, rows * columns, 1);
+  const auto grad = normal_draws(2, rows * columns, 1);
+  Measured most;
+  for (const auto& score : router_scores) {
+    std::vector<float> y(x.size()), saved(x.size()), dx(x.size());
+    std::vector<std::int32_t> experts(rows * topk);
+    const RouterParameters p{.topk = topk, .score = score.value, .softmax_first = all};
+    const MatrixView in{std::span(x), rows, columns};
+    const MatrixView of_y{std::span(grad), rows, columns};
+    if (all) {
+      moe_scores(p, in, y, experts, saved);
+      moe_scores_backward(score.value, saved, of_y, std::span(dx));
+    } else {
+      moe_topk(p, in, {}, std::span(y), experts, saved);
+      moe_topk_backward(p, {.experts = experts}, saved, of_y, std::span(dx));
+    }
+    const bool is_softmax = score.value == RouterScore::softmax;
+    const auto root = [](const Digits& logit) { return Digits(sqrt(log(Digits(1 + exp(logit))))); };
+    std::vector<Digits> exact_y(x.size()), exact_dx(x.size());
+    for (std::size_t row = 0; row < rows; ++row) {
+      std::vector<std::size_t> chosen;
+      for (std::size_t i = 0; i < (all ? columns : topk); ++i) {
+        chosen.push_back(row * columns + (all ? i : static_cast<std::size_t>(experts[row * topk + i])));
+      }
+      const auto value = [&](std::size_t i) {
+        if (is_softmax) return Digits(exp(Digits(x[i])));
+        return score.value == RouterScore::sigmoid ? exact_sigmoid(Digits(x[i])) : root(Digits(x[i]));
+      };
+      const auto s = [&](std::size_t i) {
+        return score.value == RouterScore::sqrtsoftplus ? root(Digits(saved[i])) : Digits(saved[i]);
+      };
+      Digits sum = 0, sum_s = 0, sum_gs = 0;
+      for (const std::size_t i : chosen) {
+        sum += value(i);
+        sum_s += s(i);
+        sum_gs += grad[i] * s(i);
+      }
+      for (const std::size_t i : chosen) {
+        exact_y[i] = value(i) / sum;
+        const Digits n = grad[i] / sum_s - sum_gs / (sum_s * sum_s);
+        if (is_softmax) {
+          exact_dx[i] = s(i) * (grad[i] - sum_gs);
+        } else if (score.value == RouterScore::sigmoid) {
+          exact_dx[i] = n * s(i) * (1 - s(i));
+        } else {
+          exact_dx[i] = n * exact_sigmoid(Digits(saved[i])) / (2 * s(i));
+        }
+      }
+    }
+    const Measured found = backward ? measure(dx, exact_dx) : measure(y, exact_y);
+    most = {std::max(most.ulps, found.ulps), std::max(most.flips, found.flips)};
+  }
+  return most;
+}
+
+Measured of_aux_loss() {
+  const std::size_t rows = 32, columns = 64;
+  const auto x = normal_draws(1, rows * columns, 1);
+  std::vector<float> scores(x.size()), saved(x.size()), counts;
+  std::vector<std::int32_t> experts(rows);
+  moe_scores({}, {std::span(x), rows, columns}, scores, experts, saved);
+  Digits sum = 0;
+  for (std::size_t i = 0; i < columns; ++i) counts.push_back(static_cast<float>(i));
+  for (std::size_t i = 0; i < x.size(); ++i) sum += Digits(scores[i]) * counts[i % columns];
+  const AuxLossParameters p{.experts = columns, .topk = 3, .tokens = 100, .coefficient = 0.01F};
+  const AuxLoss found = moe_aux_loss(p, {std::span(scores), rows, columns}, counts);
+  return measure({found.loss}, {sum * columns * Digits(0.01F) / 3 / 100 / 100});
+}
+
 const std::map<std::string_view, std::function<Measured()>> others{
+    {"moe_topk", [] { return of_router(false, false); }},
+    {"moe_topk_backward", [] { return of_router(false, true); }},
+    {"moe_scores", [] { return of_router(true, false); }},
+    {"moe_scores_backward", [] { return of_router(true, true); }},
+    {"moe_aux_loss", of_aux_loss},
     {"layernorm", [] { return of_norm(true, false); }},
     {"layernorm_backward", [] { return of_norm(true, true); }},
     {"rmsnorm", [] { return of_norm(false, false); }},

@@ -14,6 +14,7 @@ Digits digits_of(std::string_view name, float x) {
   if (name == "exp") return exp(value);
   if (name == "tanh") return tanh(value);
   if (name == "log") return log(value);
+  if (name == "log1p") return log1p(value);
   if (name == "rsqrt") return 1 / sqrt(value);
   // Boost reduces large arguments by as many digits as it has: their sines need more.
   using Wide = boost::multiprecision::number<boost::multiprecision::cpp_bin_float<120>>;
@@ -25,7 +26,7 @@ bool is_in_range(std::string_view name, float x) {
   if (name == "exp") return x > -104 && x < 89;
   if (name == "tanh") return std::abs(x) < 10;
   if (name == "sin" || name == "cos") return std::abs(x) < inf;
-  return x > 0 && x < inf;
+  return x > (name == "log1p" ? -1 : 0) && x < inf;
 }
 
 /// Requires that every target gives what the function itself does.
@@ -135,6 +136,11 @@ TEST_CASE("elementary functions: special values") {
   REQUIRE(rounded_log(inf) == inf);
   REQUIRE(bits(rounded_log(1)) == 0);
   REQUIRE(std::isnan(rounded_log(-1)));
+  REQUIRE(rounded_log1p(-1) == -inf);
+  REQUIRE(rounded_log1p(inf) == inf);
+  REQUIRE(bits(rounded_log1p(-0.0F)) == 0x80000000U);
+  REQUIRE(rounded_log1p(0x1.000002p-26F) == 0x1.000002p-26F);
+  REQUIRE(std::isnan(rounded_log1p(-1.0000001F)));
   REQUIRE(rounded_rsqrt(-0.0F) == -inf);
   REQUIRE(rounded_rsqrt(inf) == 0);
   REQUIRE(rounded_rsqrt(0x1p-148F) == 0x1p74F);

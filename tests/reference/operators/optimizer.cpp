@@ -212,6 +212,32 @@ TEST_CASE("optimizers: adam's masters") {
   }
 }
 
+TEST_CASE("optimizers: adam with gradients that are unscaled first") {
+  const AdamCase c(AdamMode::l2, 4, true);
+  const std::size_t count = c.grad.size();
+  const float inverse_scale = 0.3F;
+  std::vector<BFloat16> grad;
+  std::vector<float> unscaled;
+  for (const float x : c.grad) {
+    grad.push_back({static_cast<std::uint16_t>(encode(bfloat16, cuda_nosat_policy, x))});
+    unscaled.push_back(fast_product(from_bits(std::uint32_t{grad.back().bits} << 16), inverse_scale));
+  }
+  // What follows is Adam of the products as they are; grad gets them rounded.
+  auto param = c.param, m = c.m, v = c.v, master = c.param;
+  adam_update(c.parameters, std::span(std::as_const(unscaled)), std::span(param), std::span(m), std::span(v));
+  auto own_m = c.m, own_v = c.v;
+  std::vector<Half> copy(count);
+  adam_update_unscaling(c.parameters, inverse_scale, std::span(grad), std::span(copy), std::span(own_m),
+                        std::span(own_v), master, {.threads = 2});
+  compare_words(master, param, "master");
+  compare_words(own_m, m, "m");
+  compare_words(own_v, v, "v");
+  for (std::size_t i = 0; i < count; ++i) {
+    REQUIRE(grad[i].bits == encode(bfloat16, cuda_nosat_policy, unscaled[i]));
+    REQUIRE(copy[i].bits == encode(binary16, cuda_nosat_policy, param[i]));
+  }
+}
+
 TEST_CASE("optimizers: scale, l2norm and scales of amaxes") {
   const auto x = of_all_sizes(1, 70'000, 1);
   std::vector<float> expected;

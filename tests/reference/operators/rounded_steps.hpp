@@ -17,6 +17,7 @@ inline float nearest(const Digits& x) { return x.convert_to<float>(); }
 inline float step_sum(float a, float b) { return nearest(Digits(a) + Digits(b)); }
 inline float step_difference(float a, float b) { return nearest(Digits(a) - Digits(b)); }
 inline float step_product(float a, float b) { return nearest(Digits(a) * Digits(b)); }
+inline float step_quotient(float a, float b) { return nearest(Digits(a) / Digits(b)); }
 inline float step_fused(float a, float b, float c) { return nearest(Digits(a) * Digits(b) + Digits(c)); }
 inline float step_sigmoid(float x) {
   const float e = nearest(exp(-Digits(x)));

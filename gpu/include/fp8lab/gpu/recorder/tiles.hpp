@@ -206,8 +206,7 @@ namespace generator {
       if (other % 4 == 0) word = generator::any_code(format, random, true) >> 1 & format.magnitude_mask();
       break;
     case Draw::special:
-      word = other % 8 == 0 ? generator::special(format, other >> 8)
-                            : generator::gaussian(format, random, exponent);
+      word = other % 8 == 0 ? generator::special(format, other >> 8) : generator::gaussian(format, random, exponent);
       break;
   }
   return word;

@@ -26,6 +26,7 @@ enum class KernelActivation : std::uint8_t {
   sreglu,
   swiglu,
   clamped_swiglu,
+  situglu,
 };
 
 /// Facts of an activation. Gated ones take rows of two halves, a and b, and give a row of half the length.
@@ -59,6 +60,9 @@ inline constexpr std::array kernel_activations{
                   "c sigmoid(alpha c) (d + offset), c = min(a, limit), d = b limited to [-limit, limit]",
                   "alpha c s (1 - s) + s where a <= limit, else 0, s = sigmoid(alpha c); of b 0 outside of the limits",
                   true, true},
+    ActivationRow{"situglu", KernelActivation::situglu, "beta1 tanh(a / beta1) sigmoid(a) d, d = beta2 tanh(b / beta2)",
+                  "(1 - t^2) s + beta1 t s (1 - s), t = tanh(a / beta1), s = sigmoid(a); of b 1 - tanh(b / beta2)^2",
+                  true, true},
 };
 static_assert(is_in_order(kernel_activations));
 
@@ -67,19 +71,21 @@ static_assert(is_in_order(kernel_activations));
   return kernel_activations[static_cast<std::size_t>(activation)];
 }
 
-/// What clamped_swiglu has beside its input; the defaults are those of Transformer Engine's operation. No other
-/// activation reads them.
+/// What clamped_swiglu and situglu have beside their input; the defaults are those of Transformer Engine's operations.
+/// No other activation reads them.
 struct ActivationParameters {
-  float limit = 7;  ///< positive
+  float limit = 7;  ///< of clamped_swiglu, as the next two; positive
   float alpha = 1.702F;
   float offset = 1;
+  float beta1 = 4;   ///< of situglu, as the next one; positive and finite
+  float beta2 = 25;  ///< positive and finite
 };
 
 /// out = the activation of x, row by row, rounded to out's type. Of a gated one out has half as many columns as x.
 ///
 /// Throws std::invalid_argument for x of float64, sizes that do not fit, an odd number of columns of a gated one, a
-/// limit that is not positive, arrays that overlap (an activation that is not gated may write over x itself), and as
-/// check_threads() does.
+/// limit that is not positive, a beta1 or beta2 that is not positive and finite, arrays that overlap (an activation
+/// that is not gated may write over x itself), and as check_threads() does.
 void activation(KernelActivation kind, const ActivationParameters& parameters, const MatrixView& x, FloatOutput out,
                 const OperatorOptions& options = {});
 

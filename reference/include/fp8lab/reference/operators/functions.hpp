@@ -28,6 +28,8 @@ inline constexpr std::array function_names{
 [[nodiscard]] float rounded_tanh(float x);
 /// The natural logarithm: -infinity for 0, NaN for what is negative.
 [[nodiscard]] float rounded_log(float x);
+/// ln(1 + x): -infinity for -1, NaN for what is below; -0 gives -0.
+[[nodiscard]] float rounded_log1p(float x);
 /// 1 / sqrt(x): infinity with the sign of a zero, NaN for what is negative.
 [[nodiscard]] float rounded_rsqrt(float x);
 /// The sine and cosine of x radians, of any size; NaN for infinities.
@@ -39,6 +41,7 @@ inline constexpr std::array elementary_functions{
     Named<float (*)(float)>{"exp", rounded_exp, "e^x"},
     Named<float (*)(float)>{"tanh", rounded_tanh, "the hyperbolic tangent"},
     Named<float (*)(float)>{"log", rounded_log, "the natural logarithm"},
+    Named<float (*)(float)>{"log1p", rounded_log1p, "the natural logarithm of 1 + x"},
     Named<float (*)(float)>{"rsqrt", rounded_rsqrt, "1 / sqrt(x)"},
     Named<float (*)(float)>{"sin", rounded_sin, "the sine of x radians"},
     Named<float (*)(float)>{"cos", rounded_cos, "the cosine of x radians"},

@@ -78,6 +78,14 @@ struct AdamParameters {
 void adam_update(const AdamParameters& parameters, FloatSpan grad, FloatOutput param, FloatOutput m, FloatOutput v,
                  std::span<float> master = {}, const OperatorOptions& options = {});
 
+/// The same for g = grad inverse_scale, which also replaces grad, rounded to its type: what the kernels for CUDA graphs
+/// do.
+///
+/// Throws likewise.
+void adam_update_unscaling(const AdamParameters& parameters, float inverse_scale, FloatOutput grad, FloatOutput param,
+                           FloatOutput m, FloatOutput v, std::span<float> master = {},
+                           const OperatorOptions& options = {});
+
 /// The same with parameters of FP8: codes of fl(master scale). Returns the largest of amax and of all |master|, NaN
 /// dropped.
 ///

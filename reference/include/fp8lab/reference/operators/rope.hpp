@@ -5,6 +5,7 @@
 // here; what is fused is what nvcc 13.0 fuses of the formula for sm_90.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -49,5 +50,33 @@ void rope(const RopeShape& shape, const RopeOptions& how, FloatSpan x, std::span
 /// Throws as rope() does.
 void rope_backward(const RopeShape& shape, const RopeOptions& how, FloatSpan grad, std::span<const float> freqs,
                    FloatOutput dx, const OperatorOptions& options = {});
+
+/// Tokens of query, key and value side by side: (sequence, batch, head, widths[0] + widths[1] + widths[2]) if
+/// sequence_first, else (batch, sequence, ...). A vector has widths[2] elements; a head has one or several of the query
+/// and of the key.
+struct RopeQkvShape {
+  std::size_t sequence;
+  std::size_t batches = 1;
+  std::size_t heads;
+  std::array<std::size_t, 3> widths;
+  std::size_t rotated;
+  bool sequence_first = true;
+};
+
+/// Query and key as rope() has them, each with its own freqs, and the value as it is; a token's vectors lie side by
+/// side. `how` has no cu_seqlens, and its start_positions are not read where cp_size is above 1, as in the kernel.
+///
+/// Throws as rope() does, and for widths of query and key that are not multiples of the value's.
+void rope_qkv(const RopeQkvShape& shape, const RopeOptions& how, FloatSpan qkv, std::span<const float> query_freqs,
+              std::span<const float> key_freqs, const std::array<FloatOutput, 3>& out,
+              const OperatorOptions& options = {});
+
+/// The gradient by qkv, by rope_backward() of those of query and key. The kernel takes no start_positions: it counts
+/// from 0, whatever forward had.
+///
+/// Throws as rope_qkv() does, and for start_positions.
+void rope_qkv_backward(const RopeQkvShape& shape, const RopeOptions& how, const std::array<FloatSpan, 3>& grads,
+                       std::span<const float> query_freqs, std::span<const float> key_freqs, FloatOutput dqkv,
+                       const OperatorOptions& options = {});
 
 }  // namespace fp8lab
