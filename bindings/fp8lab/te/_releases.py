@@ -15,6 +15,12 @@ __all__ = ["NEWEST", "Release", "find_release", "installed_release", "releases"]
 NEWEST = "2.20.2"
 
 
+_DTYPE_NUMBERS = {
+    "kByte": 0, "kInt32": 2, "kFloat32": 4, "kFloat16": 5, "kBFloat16": 6, "kFloat8E4M3": 7, "kFloat8E5M2": 8,
+    "kFloat4E2M1": 10,
+}  # fmt: skip
+
+
 @dataclasses.dataclass(frozen=True)
 class Release:
     """What a release's Python expects of its extension."""
@@ -28,6 +34,8 @@ class Release:
     """Arguments of the newest release's tensors that this one's do not take."""
     loads_file: bool = False
     """Whether its Python looks for the extension's file, and does not ask ``transformer_engine.common`` to load it."""
+    dtype_numbers: dict[str, int] = dataclasses.field(default_factory=lambda: dict(_DTYPE_NUMBERS))
+    """The members of DType and their numbers."""
     fused_attention_backends: tuple[str, ...] = ("NVTE_F16_arbitrary_seqlen", "NVTE_FP8", "NVTE_No_Backend")
     """The members of an enumeration, which the newest release compares with its own."""
     activation_amax_is_wide: bool = True

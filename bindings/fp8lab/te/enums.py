@@ -47,17 +47,8 @@ class _Tag(enum.Enum):
         return type(self), (int(self.value),)
 
 
-class DType(_Tag):
-    """The element types; members are equal where their numbers are."""
-
-    kByte = 0
-    kInt32 = 2
-    kFloat32 = 4
-    kFloat16 = 5
-    kBFloat16 = 6
-    kFloat8E4M3 = 7
-    kFloat8E5M2 = 8
-    kFloat4E2M1 = 10
+class _Number(_Tag):
+    """Members are equal where their numbers are."""
 
     def __eq__(self, other: object) -> bool:
         return int(self) == int(other)  # type: ignore[call-overload, no-any-return]
@@ -66,6 +57,10 @@ class DType(_Tag):
         return not self == other
 
     __hash__ = _Tag.__hash__
+
+
+#: The element types, by the numbers that the release has for them: checkpoints of FP8 weights keep these.
+DType: Any = _Number("DType", list(installed_release().dtype_numbers.items()), module=__name__)  # type: ignore[call-arg]
 
 
 def _tags(name: str, members: str) -> Any:

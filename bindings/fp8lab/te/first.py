@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 import fp8lab
-from fp8lab.te import state
+from fp8lab.te import enums, state
 from fp8lab.te._functions import refuse
 from fp8lab.te.gemm import product_into
 from fp8lab.te.layouts import fp8_transpose
@@ -35,7 +35,7 @@ EXPORTED = (
 )  # fmt: skip
 __all__ = [*EXPORTED]
 
-_FP8 = (7, 8)  # the numbers of DType
+_FP8 = (int(enums.DType.kFloat8E4M3), int(enums.DType.kFloat8E5M2))
 
 
 def _element(tensor: Any, offset: int) -> Any:

@@ -34,8 +34,20 @@ __all__ = [
 ]
 
 _CPU = torch.device("cpu")
-_ELEMENTS = {0: torch.uint8, 2: torch.int32, 4: torch.float32, 5: torch.float16, 6: torch.bfloat16}
-_FORMATS = {7: "e4m3", 8: "e5m2", 10: "e2m1"}
+
+
+def _by_number(values: dict[str, Any]) -> dict[int, Any]:
+    """What belongs to members of DType, by their numbers in the installed release."""
+    return {int(member): values[name] for name, member in enums.DType.__members__.items() if name in values}
+
+
+_ELEMENTS = _by_number(
+    {
+        "kByte": torch.uint8, "kInt32": torch.int32, "kFloat32": torch.float32, "kFloat16": torch.float16,
+        "kBFloat16": torch.bfloat16,
+    }
+)  # fmt: skip
+_FORMATS: dict[int, str] = _by_number({"kFloat8E4M3": "e4m3", "kFloat8E5M2": "e5m2", "kFloat4E2M1": "e2m1"})
 
 
 _MODULES = {

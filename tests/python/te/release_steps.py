@@ -2,6 +2,7 @@
 """A training step of each module under each recipe that a release of Transformer Engine has, and te.Linear against fp8lab's own
 state: run by test_releases.py under ``python -m fp8lab.te``. Prints one JSON line: what ran, and what went wrong."""
 
+import inspect
 import io
 import json
 import sys
@@ -73,6 +74,27 @@ def trains_and_resumes(module: str, recipe: str) -> None:
     assert all(parameter.grad is not None for parameter in again.parameters())
 
 
+def keeps_fp8_weights() -> None:
+    """A Linear whose weight is FP8 codes alone, saved and loaded as such."""
+    recipe = recipes.DelayedScaling(amax_history_len=2)
+    takes_recipe = "recipe" in inspect.signature(te.fp8_model_init).parameters
+    with te.fp8_model_init(enabled=True, **({"recipe": recipe} if takes_recipe else {})):
+        made, again = te.Linear(SIZE, SIZE), te.Linear(SIZE, SIZE)
+    assert type(made.weight).__name__.startswith("Float8")
+    x = checks.drawn(1, 32, SIZE, "float32")
+
+    def output(layer):
+        with checks.autocast(recipe):
+            return checks.words(layer(x))
+
+    output(made)
+    file = io.BytesIO()
+    torch.save(made.state_dict(), file)
+    file.seek(0)
+    again.load_state_dict(torch.load(file, weights_only=False))
+    assert output(made) == output(again)
+
+
 def linear(device: str, recipe: str) -> None:
     import fp8lab
 
@@ -129,6 +151,7 @@ def main(device: str) -> None:
             cases[f"{module}, {recipe}"] = lambda module=module, recipe=recipe: trains_and_resumes(module, recipe)
     for form in FORMS[transformer_engine.__version__] if device == "h100" else ():
         cases[f"the {form} form of an extra state"] = lambda form=form: checks.the_extra_state_goes_both_ways(form)
+    cases["FP8 weights"] = keeps_fp8_weights
     if hasattr(recipes, "_OverrideLinearPrecision") and device == "h100":
         cases["override_linear_precision"] = wgrad_in_high_precision
         cases["accelerate 1.10.1"] = under_accelerate
