@@ -402,6 +402,9 @@ CALLS = {
     "operators.activations": (fp8lab.operators.activations, {}),
     "operators.functions": (fp8lab.operators.functions, {}),
     "operators.elementary": (fp8lab.operators.elementary, {"name": "exp", "x": X}),
+    "special_function": (fp8lab.special_function, {"name": "rsqrt", "x": X}),
+    "special_functions": (fp8lab.special_functions, {}),
+    "special_units": (fp8lab.special_units, {}),
     "operators.activation": (fp8lab.operators.activation, {"name": "clamped_swiglu", "x": X, "limit": 5.0, "alpha": 1.5, "offset": 0.5}),
     "operators.activation_backward": (
         fp8lab.operators.activation_backward, {"name": "gelu", "grad": X, "x": X, "bias_gradient": True},
