@@ -327,6 +327,10 @@ CASES = {
         fp8lab.operators.activation_backward("gelu", x.reshape(16, -1), x.reshape(16, -1), bias_gradient=True) for x in (NEAR, TINY)],
     "operators.elementary": lambda _: [
         fp8lab.operators.elementary(name, x) for name in ("exp", "tanh", "log", "rsqrt", "sin", "cos") for x in (NEAR, TINY)],
+    "special_function": lambda _: [
+        fp8lab.special_function(name, x, ftz=ftz) for name in fp8lab.special_functions() for x in (NEAR, TINY) for ftz in (False, True)],
+    "special_functions": lambda _: fp8lab.special_functions(),
+    "special_units": lambda _: fp8lab.special_units(),
     "operators.layernorm": lambda _: [fp8lab.operators.layernorm(x.reshape(16, -1), *_row_of(x), eps=1e-40) for x in (NEAR, TINY)],
     "operators.rmsnorm": lambda _: [fp8lab.operators.rmsnorm(x.reshape(16, -1), _row_of(x)[0], eps=1e-40) for x in (NEAR, TINY)],
     "operators.softmax": lambda _: [fp8lab.operators.softmax(x.reshape(16, -1), scale=SCALE) for x in (NEAR, TINY)],

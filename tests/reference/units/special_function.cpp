@@ -16,7 +16,7 @@
 namespace fp8lab::tests {
 namespace {
 
-constexpr std::uint64_t chunk = 1U << 24;
+constexpr std::uint64_t chunk_size = 1U << 24;
 
 /// The summand of a digest, as gpu/recorder/digest.hpp has it.
 std::uint64_t digest_term(std::uint64_t index, std::uint64_t word) {
@@ -29,17 +29,17 @@ std::uint64_t digest_term(std::uint64_t index, std::uint64_t word) {
 }
 
 /// The digests of a device: a line for each function, its name, 1 with .ftz, and 256 digests.
-struct Recorded {
+struct DeviceDigests {
   std::string name;
   Subnormals subnormals;
   std::vector<std::uint64_t> digests;
 };
-std::vector<Recorded> recorded() {
+std::vector<DeviceDigests> device_digests() {
   std::ifstream file(FP8LAB_VECTORS "/device/h200_units_digests.txt");
-  std::vector<Recorded> all;
+  std::vector<DeviceDigests> all;
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
-    Recorded one{};
+    DeviceDigests one{};
     int flushed = 0;
     words >> one.name >> flushed >> std::hex;
     one.subnormals = flushed == 1 ? Subnormals::flushed : Subnormals::kept;
@@ -49,34 +49,35 @@ std::vector<Recorded> recorded() {
   return all;
 }
 
-std::uint64_t model_digest(SpecialFunction function, Subnormals subnormals, std::uint64_t number) {
-  std::vector<float> x(chunk);
-  for (std::uint64_t i = 0; i < chunk; ++i) x[i] = std::bit_cast<float>(static_cast<std::uint32_t>(number * chunk + i));
+std::uint64_t digest_of_model(SpecialFunction function, Subnormals subnormals, std::uint64_t number) {
+  std::vector<float> x(chunk_size);
+  for (std::uint64_t i = 0; i < chunk_size; ++i)
+    x[i] = std::bit_cast<float>(static_cast<std::uint32_t>(number * chunk_size + i));
   apply_special_function(SpecialUnits::hopper, function, subnormals, x, x, 2);
   std::uint64_t digest = 0;
-  for (std::uint64_t i = 0; i < chunk; ++i) {
-    digest += digest_term(number * chunk + i, std::bit_cast<std::uint32_t>(x[i]));
+  for (std::uint64_t i = 0; i < chunk_size; ++i) {
+    digest += digest_term(number * chunk_size + i, std::bit_cast<std::uint32_t>(x[i]));
   }
   return digest;
 }
 
-std::uint32_t word(SpecialFunction function, Subnormals subnormals, std::uint32_t x) {
+std::uint32_t special_word_of(SpecialFunction function, Subnormals subnormals, std::uint32_t x) {
   return std::bit_cast<std::uint32_t>(special_function(function, subnormals, std::bit_cast<float>(x)));
 }
 
 }  // namespace
 
 TEST_CASE("special functions: an H200's digests of all inputs") {
-  const auto all = recorded();
+  const auto all = device_digests();
   REQUIRE(all.size() == 10);
-  for (const Recorded& one : all) {
+  for (const DeviceDigests& one : all) {
     REQUIRE(one.digests.size() == 256);
     const auto function = find_value<SpecialFunction>("name", one.name);
     for (std::uint64_t number = 0; number < 256; ++number) {
       const bool sampled = number == 0 && function == SpecialFunction::rcp && one.subnormals == Subnormals::kept;
       if (!exhaustive() && (!sampled || sanitized)) continue;
       INFO(one.name << " chunk " << number);
-      CHECK(model_digest(function, one.subnormals, number) == one.digests[number]);
+      CHECK(digest_of_model(function, one.subnormals, number) == one.digests[number]);
     }
   }
 }
@@ -96,17 +97,17 @@ TEST_CASE("special functions: special values, as the PTX ISA has them") {
                          Row{SpecialFunction::lg2, nan, nan, minus | inf, minus | inf, 0, inf},
                          Row{SpecialFunction::ex2, 0, 0x3F000000, one, one, 0x40000000, inf}}) {
     for (const Subnormals subnormals : {Subnormals::kept, Subnormals::flushed}) {
-      CHECK(word(row.function, subnormals, minus | inf) == row.of_minus_infinity);
-      CHECK(word(row.function, subnormals, minus | one) == row.of_minus_one);
-      CHECK(word(row.function, subnormals, minus) == row.of_minus_zero);
-      CHECK(word(row.function, subnormals, 0) == row.of_zero);
-      CHECK(word(row.function, subnormals, one) == row.of_one);
-      CHECK(word(row.function, subnormals, inf) == row.of_infinity);
+      CHECK(special_word_of(row.function, subnormals, minus | inf) == row.of_minus_infinity);
+      CHECK(special_word_of(row.function, subnormals, minus | one) == row.of_minus_one);
+      CHECK(special_word_of(row.function, subnormals, minus) == row.of_minus_zero);
+      CHECK(special_word_of(row.function, subnormals, 0) == row.of_zero);
+      CHECK(special_word_of(row.function, subnormals, one) == row.of_one);
+      CHECK(special_word_of(row.function, subnormals, inf) == row.of_infinity);
       for (const std::uint32_t x : {0x7F800001U, 0x7FC00000U, 0xFFFFFFFFU})
-        CHECK(word(row.function, subnormals, x) == nan);
+        CHECK(special_word_of(row.function, subnormals, x) == nan);
     }
-    CHECK(word(row.function, Subnormals::flushed, 0x007FFFFF) == row.of_zero);
-    CHECK(word(row.function, Subnormals::flushed, 0x807FFFFF) == row.of_minus_zero);
+    CHECK(special_word_of(row.function, Subnormals::flushed, 0x007FFFFF) == row.of_zero);
+    CHECK(special_word_of(row.function, Subnormals::flushed, 0x807FFFFF) == row.of_minus_zero);
   }
 }
 
