@@ -84,27 +84,28 @@ TEST_CASE("special functions: an H200's digests of all inputs") {
 
 TEST_CASE("special functions: special values, as the PTX ISA has them") {
   constexpr std::uint32_t minus = 0x80000000U;
-  constexpr std::uint32_t inf = 0x7F800000U;
-  constexpr std::uint32_t nan = 0x7FFFFFFFU;
+  constexpr std::uint32_t infinite = 0x7F800000U;
+  constexpr std::uint32_t no_number = 0x7FFFFFFFU;
   struct Row {
     SpecialFunction function;
     std::uint32_t of_minus_infinity, of_minus_one, of_minus_zero, of_zero, of_one, of_infinity;
   };
   constexpr std::uint32_t one = 0x3F800000U;
-  for (const Row& row : {Row{SpecialFunction::rcp, minus, minus | one, minus | inf, inf, one, 0},
-                         Row{SpecialFunction::rsqrt, nan, nan, minus | inf, inf, one, 0},
-                         Row{SpecialFunction::sqrt, nan, nan, minus, 0, one, inf},
-                         Row{SpecialFunction::lg2, nan, nan, minus | inf, minus | inf, 0, inf},
-                         Row{SpecialFunction::ex2, 0, 0x3F000000, one, one, 0x40000000, inf}}) {
+  for (const Row& row :
+       {Row{SpecialFunction::rcp, minus, minus | one, minus | infinite, infinite, one, 0},
+        Row{SpecialFunction::rsqrt, no_number, no_number, minus | infinite, infinite, one, 0},
+        Row{SpecialFunction::sqrt, no_number, no_number, minus, 0, one, infinite},
+        Row{SpecialFunction::lg2, no_number, no_number, minus | infinite, minus | infinite, 0, infinite},
+        Row{SpecialFunction::ex2, 0, 0x3F000000, one, one, 0x40000000, infinite}}) {
     for (const Subnormals subnormals : {Subnormals::kept, Subnormals::flushed}) {
-      CHECK(special_word_of(row.function, subnormals, minus | inf) == row.of_minus_infinity);
+      CHECK(special_word_of(row.function, subnormals, minus | infinite) == row.of_minus_infinity);
       CHECK(special_word_of(row.function, subnormals, minus | one) == row.of_minus_one);
       CHECK(special_word_of(row.function, subnormals, minus) == row.of_minus_zero);
       CHECK(special_word_of(row.function, subnormals, 0) == row.of_zero);
       CHECK(special_word_of(row.function, subnormals, one) == row.of_one);
-      CHECK(special_word_of(row.function, subnormals, inf) == row.of_infinity);
+      CHECK(special_word_of(row.function, subnormals, infinite) == row.of_infinity);
       for (const std::uint32_t x : {0x7F800001U, 0x7FC00000U, 0xFFFFFFFFU})
-        CHECK(special_word_of(row.function, subnormals, x) == nan);
+        CHECK(special_word_of(row.function, subnormals, x) == no_number);
     }
     CHECK(special_word_of(row.function, Subnormals::flushed, 0x007FFFFF) == row.of_zero);
     CHECK(special_word_of(row.function, Subnormals::flushed, 0x807FFFFF) == row.of_minus_zero);
