@@ -321,6 +321,7 @@ CASES = {
     "gpu.status": lambda _: fp8lab.gpu.status(),
     "operators.Activation": lambda _: fp8lab.operators.activations(),
     "operators.Exactness": lambda _: fp8lab.operators.exactness(),
+    "operators.RoutedTokens": lambda _: [fp8lab.operators.moe_topk(x.reshape(16, -1), 2) for x in (NEAR, TINY)],
     "operators.activation": lambda _: [
         fp8lab.operators.activation(row.name, x.reshape(16, -1)) for row in fp8lab.operators.activations() for x in (NEAR, TINY)],
     "operators.activation_backward": lambda _: [
