@@ -65,3 +65,43 @@ def test_norms_beside_those_of_an_h200():
             other[part] += int((distance != 0).sum())
     assert words == {"y": 46 * 1024, "dx": 46 * 1024, "dgamma": 7584, "dbeta": 3792}
     assert other == {"y": 1, "dx": 3, "dgamma": 4, "dbeta": 0}
+
+
+def lanes_of(x, elements):
+    """[element][row][lane]: what a lane of a warp reads of each row, in its order; zeros behind the last column."""
+    rows, columns = x.shape
+    padded = np.pad(x, ((0, 0), (0, -columns % (32 * elements))))
+    return padded.reshape(rows, -1, 32, elements).transpose(1, 3, 0, 2).reshape(-1, rows, 32)
+
+
+def sum_of_lanes(lanes):
+    for step in (1, 2, 4, 8, 16):
+        lanes = lanes + lanes[:, np.arange(32) ^ step]
+    return lanes[:, 0]
+
+
+def test_layernorms_statistics_are_those_of_an_h200():
+    """By the kernel's order of sums (common/normalization of Transformer Engine 2.20) and the unit's reciprocal root."""
+    recorded = np.load(VECTORS)
+    calls = [name.split("/")[1:4] for name in recorded.files if name.startswith("layer/") and name.endswith("/mu")]
+    assert len(calls) == 23
+    for type_name, shape, centered in calls:
+        rows, columns = map(int, shape.split("x"))
+        dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[type_name]
+        tensor = torch.from_numpy(normal(40 + rows, (rows, columns))).to(dtype)
+        tensor[1] *= 30
+        elements = 4 if columns <= 128 else 8
+        x, exists = (lanes_of(one, elements) for one in (tensor.float().numpy(), np.ones((rows, columns), np.float32)))
+        total = np.zeros((rows, 32), np.float32)
+        for term in x:
+            total = total + term
+        share = np.float32(1) / np.float32(columns)
+        mean = sum_of_lanes(total) * share
+        squares = np.zeros((rows, 32), np.float32)
+        for term, there in zip(x, exists):
+            step = (term - mean[:, None]).astype(np.float64)  # float64 has the square, and the sum but for ties
+            squares = np.where(there == 1, (step * step + squares).astype(np.float32), squares)
+        variance = (sum_of_lanes(squares).astype(np.float64) * share + np.float32(1e-5)).astype(np.float32)
+        key = f"layer/{type_name}/{shape}/{centered}"
+        assert (mean.view(np.int32) == recorded[f"{key}/mu"]).all(), key
+        assert (fp8lab.special_function("rsqrt", variance).view(np.int32) == recorded[f"{key}/rs"]).all(), key
