@@ -55,6 +55,28 @@ ActivationParameters parameters_of(const ActivationFields& fields) {
 }
 NormParameters parameters_of(const NormFields& fields) { return {fields.first, fields.second}; }
 
+/// Calls a function without Python's lock, with arguments that were made under it.
+template <typename Function, typename... Arguments>
+auto released(const Function& function, Arguments&&... arguments) {
+  const py::gil_scoped_release release;
+  return function(std::forward<Arguments>(arguments)...);
+}
+
+/// The names of a table.
+template <typename Rows>
+std::vector<std::string> names_of(const Rows& rows) {
+  std::vector<std::string> names;
+  for (const auto& one : rows) names.emplace_back(one.name);
+  return names;
+}
+/// The names of a table and what they mean.
+template <typename Rows>
+std::vector<std::pair<std::string, std::string>> words_of(const Rows& rows) {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const auto& one : rows) all.emplace_back(one.name, one.words);
+  return all;
+}
+
 KernelActivation activation_of(const std::string& name) { return find_named(kernel_activations, "name", name).value; }
 
 void run_activation(const std::string& name, const ActivationFields& parameters, const TypedArray& x,
@@ -112,32 +134,19 @@ void run_layernorm_backward(bool zero_centered_gamma, const TypedArray& grad, co
                             const Array<float>& mean, const Array<float>& rsigma, const TypedArray& gamma,
                             const TypedArray& dx, const TypedArray& dgamma, const TypedArray& dbeta,
                             const OptionFields& options) {
-  const MatrixView of_output = view_of(grad);
-  const MatrixView in = view_of(x);
-  const MatrixView g = view_of(gamma);
-  const FloatOutput to = output_of(dx);
-  const FloatOutput of_gamma = output_of(dgamma);
-  const FloatOutput of_beta = output_of(dbeta);
-  const OperatorOptions how = options_of(options);
   const NormParameters parameters{.zero_centered_gamma = zero_centered_gamma};
-  const py::gil_scoped_release release;
-  layernorm_backward(parameters, of_output, in, view(mean), view(rsigma), g, to, of_gamma, of_beta, how);
+  released(layernorm_backward, parameters, view_of(grad), view_of(x), view(mean), view(rsigma), view_of(gamma),
+           output_of(dx), output_of(dgamma), output_of(dbeta), options_of(options));
 }
 
 void run_rmsnorm_backward(bool zero_centered_gamma, const TypedArray& grad, const TypedArray& x,
                           const Array<float>& rsigma, const TypedArray& gamma, const std::optional<TypedArray>& add,
                           const TypedArray& dx, const TypedArray& dgamma, const OptionFields& options) {
-  const MatrixView of_output = view_of(grad);
-  const MatrixView in = view_of(x);
-  const MatrixView g = view_of(gamma);
   std::optional<MatrixView> more;
   if (add) more = view_of(*add);
-  const FloatOutput to = output_of(dx);
-  const FloatOutput of_gamma = output_of(dgamma);
-  const OperatorOptions how = options_of(options);
   const NormParameters parameters{.zero_centered_gamma = zero_centered_gamma};
-  const py::gil_scoped_release release;
-  rmsnorm_backward(parameters, of_output, in, view(rsigma), g, more ? &*more : nullptr, to, of_gamma, how);
+  released(rmsnorm_backward, parameters, view_of(grad), view_of(x), view(rsigma), view_of(gamma),
+           more ? &*more : nullptr, output_of(dx), output_of(dgamma), options_of(options));
 }
 
 std::vector<std::tuple<std::string, std::string, std::string, bool, bool>> activation_rows() {
@@ -156,24 +165,14 @@ SoftmaxShape shape_of(const SoftmaxFields& fields) {
 
 void run_softmax(const std::string& kind, const SoftmaxFields& shape, float scale, const TypedArray& x,
                  const Array<std::uint8_t>& mask, const TypedArray& out, const OptionFields& options) {
-  const MatrixView in = view_of(x);
-  const FloatOutput to = output_of(out);
-  const auto bytes = view(mask);
-  const OperatorOptions how = options_of(options);
-  const auto which = find_value<SoftmaxMask>("kind", kind);
-  const py::gil_scoped_release release;
-  softmax(which, shape_of(shape), scale, in, bytes, to, how);
+  released(softmax, find_value<SoftmaxMask>("kind", kind), shape_of(shape), scale, view_of(x), view(mask),
+           output_of(out), options_of(options));
 }
 
 void run_softmax_backward(const std::string& kind, const SoftmaxFields& shape, float scale, const TypedArray& grad,
                           const TypedArray& y, const TypedArray& dx, const OptionFields& options) {
-  const MatrixView of_output = view_of(grad);
-  const MatrixView result = view_of(y);
-  const FloatOutput to = output_of(dx);
-  const OperatorOptions how = options_of(options);
-  const auto which = find_value<SoftmaxMask>("kind", kind);
-  const py::gil_scoped_release release;
-  softmax_backward(which, shape_of(shape), scale, of_output, result, to, how);
+  released(softmax_backward, find_value<SoftmaxMask>("kind", kind), shape_of(shape), scale, view_of(grad), view_of(y),
+           output_of(dx), options_of(options));
 }
 
 /// The elements of an array, whatever its shape.
@@ -195,11 +194,8 @@ void run_rope(bool backward, const RopeSizes& sizes, const RopeChoices& choices,
   std::tie(shape.sequence_first, how.interleaved, how.cp_size, how.cp_rank) = choices;
   how.cu_seqlens = view(cu_seqlens);
   how.start_positions = view(start_positions);
-  const FloatSpan in = elements_of(x);
-  const FloatOutput to = output_of(out);
-  const OperatorOptions way = options_of(options);
-  const py::gil_scoped_release release;
-  (backward ? rope_backward : rope)(shape, how, in, view(freqs), to, way);
+  released(backward ? rope_backward : rope, shape, how, elements_of(x), view(freqs), output_of(out),
+           options_of(options));
 }
 
 /// Sequence, batches, heads and rotated; the widths of query, key and value.
@@ -222,11 +218,8 @@ void run_rope_qkv(const QkvSizes& sizes, const QkvWidths& widths, const RopeChoi
                   const OptionFields& options) {
   auto [shape, how] = qkv_of(sizes, widths, choices);
   how.start_positions = view(start_positions);
-  const FloatSpan in = elements_of(qkv);
   const std::array<FloatOutput, 3> to{output_of(out[0]), output_of(out[1]), output_of(out[2])};
-  const OperatorOptions way = options_of(options);
-  const py::gil_scoped_release release;
-  rope_qkv(shape, how, in, view(query_freqs), view(key_freqs), to, way);
+  released(rope_qkv, shape, how, elements_of(qkv), view(query_freqs), view(key_freqs), to, options_of(options));
 }
 
 void run_rope_qkv_backward(const QkvSizes& sizes, const QkvWidths& widths, const RopeChoices& choices,
@@ -234,10 +227,7 @@ void run_rope_qkv_backward(const QkvSizes& sizes, const QkvWidths& widths, const
                            const Array<float>& key_freqs, const TypedArray& dqkv, const OptionFields& options) {
   const auto [shape, how] = qkv_of(sizes, widths, choices);
   const std::array<FloatSpan, 3> in{elements_of(grads[0]), elements_of(grads[1]), elements_of(grads[2])};
-  const FloatOutput to = output_of(dqkv);
-  const OperatorOptions way = options_of(options);
-  const py::gil_scoped_release release;
-  rope_qkv_backward(shape, how, in, view(query_freqs), view(key_freqs), to, way);
+  released(rope_qkv_backward, shape, how, in, view(query_freqs), view(key_freqs), output_of(dqkv), options_of(options));
 }
 
 /// Runs dropout(), or without a state its gradient, which reads the mask.
@@ -270,48 +260,27 @@ RouterParameters router_of(const RouterSizes& sizes, const RouterChoices& choice
 void run_moe_topk(const RouterSizes& sizes, const RouterChoices& choices, const TypedArray& logits,
                   const Array<float>& bias, const TypedArray& probabilities, Array<std::int32_t> experts,
                   Array<float> saved, Array<float> cutoff, const OptionFields& options) {
-  const RouterParameters parameters = router_of(sizes, choices);
-  const MatrixView in = view_of(logits);
-  const FloatOutput to = output_of(probabilities);
-  const auto chosen = mutable_view(experts);
-  const auto kept = mutable_view(saved);
-  const auto next = mutable_view(cutoff);
-  const OperatorOptions how = options_of(options);
-  const py::gil_scoped_release release;
-  moe_topk(parameters, in, view(bias), to, chosen, kept, next, how);
+  released(moe_topk, router_of(sizes, choices), view_of(logits), view(bias), output_of(probabilities),
+           mutable_view(experts), mutable_view(saved), mutable_view(cutoff), options_of(options));
 }
 
 void run_moe_topk_backward(const RouterSizes& sizes, const RouterChoices& choices, const Array<std::uint8_t>& bytes,
                            const Array<std::int32_t>& experts, const Array<float>& saved, const TypedArray& grad,
                            const TypedArray& dlogits, const OptionFields& options) {
-  const RouterParameters parameters = router_of(sizes, choices);
-  const MatrixView in = view_of(grad);
-  const FloatOutput to = output_of(dlogits);
-  const OperatorOptions how = options_of(options);
-  const py::gil_scoped_release release;
-  moe_topk_backward(parameters, {view(bytes), view(experts)}, view(saved), in, to, how);
+  released(moe_topk_backward, router_of(sizes, choices), Routing{view(bytes), view(experts)}, view(saved),
+           view_of(grad), output_of(dlogits), options_of(options));
 }
 
 void run_moe_scores(const RouterSizes& sizes, const RouterChoices& choices, const TypedArray& logits,
                     Array<float> scores, Array<std::int32_t> experts, Array<float> saved, const OptionFields& options) {
-  const RouterParameters parameters = router_of(sizes, choices);
-  const MatrixView in = view_of(logits);
-  const auto to = mutable_view(scores);
-  const auto chosen = mutable_view(experts);
-  const auto kept = mutable_view(saved);
-  const OperatorOptions how = options_of(options);
-  const py::gil_scoped_release release;
-  moe_scores(parameters, in, to, chosen, kept, how);
+  released(moe_scores, router_of(sizes, choices), view_of(logits), mutable_view(scores), mutable_view(experts),
+           mutable_view(saved), options_of(options));
 }
 
 void run_moe_scores_backward(const std::string& score, const Array<float>& saved, const TypedArray& grad,
                              const TypedArray& dlogits, const OptionFields& options) {
-  const auto which = find_value<RouterScore>("score", score);
-  const MatrixView in = view_of(grad);
-  const FloatOutput to = output_of(dlogits);
-  const OperatorOptions how = options_of(options);
-  const py::gil_scoped_release release;
-  moe_scores_backward(which, view(saved), in, to, how);
+  released(moe_scores_backward, find_value<RouterScore>("score", score), view(saved), view_of(grad), output_of(dlogits),
+           options_of(options));
 }
 
 /// experts, topk, tokens, coefficient and sms.
@@ -338,10 +307,7 @@ void run_moe_bias_histogram(const Array<float>& scores, const Array<float>& cuto
 }
 
 bool run_scale_tensor(const TypedArray& x, float scale, const TypedArray& out, int threads) {
-  const FloatSpan in = elements_of(x);
-  const FloatOutput to = output_of(out);
-  const py::gil_scoped_release release;
-  return scale_tensor(in, scale, to, threads);
+  return released(scale_tensor, elements_of(x), scale, output_of(out), threads);
 }
 
 std::pair<float, float> run_l2norm(const TypedArray& x, int threads) {
@@ -361,12 +327,8 @@ void run_sgd(const SgdNumbers& numbers, const SgdFlags& flags, const TypedArray&
   std::tie(parameters.lr, parameters.weight_decay, parameters.momentum, parameters.dampening, parameters.scale) =
       numbers;
   std::tie(parameters.nesterov, parameters.first_run, parameters.weight_decay_after_momentum) = flags;
-  const FloatSpan of_output = elements_of(grad);
-  const FloatOutput weights = output_of(param);
-  const FloatOutput moments = output_of(momentum);
   const auto copy = model ? std::get<std::span<Half>>(output_of(*model)) : std::span<Half>();
-  const py::gil_scoped_release release;
-  sgd_update(parameters, of_output, weights, moments, copy, threads);
+  released(sgd_update, parameters, elements_of(grad), output_of(param), output_of(momentum), copy, threads);
 }
 
 /// lr, beta1, beta2, eps and weight_decay; step, bias_correction and mode.
@@ -384,83 +346,49 @@ AdamParameters adam_of(const AdamNumbers& numbers, const AdamChoices& choices) {
 void run_adam(const AdamNumbers& numbers, const AdamChoices& choices, const TypedArray& grad, const TypedArray& param,
               const TypedArray& m, const TypedArray& v, const std::optional<Array<float>>& master,
               const OptionFields& options) {
-  const AdamParameters parameters = adam_of(numbers, choices);
-  const FloatSpan of_output = elements_of(grad);
-  const FloatOutput weights = output_of(param);
-  const FloatOutput first = output_of(m);
-  const FloatOutput second = output_of(v);
   std::optional<Array<float>> wide = master;
   const auto full = wide ? mutable_view(*wide) : std::span<float>();
-  const OperatorOptions how = options_of(options);
-  const py::gil_scoped_release release;
-  adam_update(parameters, of_output, weights, first, second, full, how);
+  released(adam_update, adam_of(numbers, choices), elements_of(grad), output_of(param), output_of(m), output_of(v),
+           full, options_of(options));
 }
 
 /// The gradient is updated, too.
 void run_adam_unscaling(const AdamNumbers& numbers, const AdamChoices& choices, float inverse_scale,
                         const TypedArray& grad, const TypedArray& param, const TypedArray& m, const TypedArray& v,
                         const std::optional<Array<float>>& master, const OptionFields& options) {
-  const AdamParameters parameters = adam_of(numbers, choices);
-  const FloatOutput scaled = output_of(grad);
-  const FloatOutput weights = output_of(param);
-  const FloatOutput first = output_of(m);
-  const FloatOutput second = output_of(v);
   std::optional<Array<float>> wide = master;
   const auto full = wide ? mutable_view(*wide) : std::span<float>();
-  const OperatorOptions how = options_of(options);
-  const py::gil_scoped_release release;
-  adam_update_unscaling(parameters, inverse_scale, scaled, weights, first, second, full, how);
+  released(adam_update_unscaling, adam_of(numbers, choices), inverse_scale, output_of(grad), output_of(param),
+           output_of(m), output_of(v), full, options_of(options));
 }
 
 float run_adam_fp8(const AdamNumbers& numbers, const AdamChoices& choices, const TypedArray& grad,
                    const NamedOrOwnFormat& format, float scale, float amax, Array<std::uint8_t> codes,
                    const TypedArray& m, const TypedArray& v, Array<float> master, const OptionFields& options) {
-  const AdamParameters parameters = adam_of(numbers, choices);
-  const FloatSpan of_output = elements_of(grad);
-  const FloatOutput first = output_of(m);
-  const FloatOutput second = output_of(v);
-  const auto bytes = mutable_view(codes);
-  const auto full = mutable_view(master);
-  const OperatorOptions how = options_of(options);
-  const py::gil_scoped_release release;
-  return adam_update_fp8(parameters, of_output, format.format, scale, amax, bytes, first, second, full, how);
+  return released(adam_update_fp8, adam_of(numbers, choices), elements_of(grad), format.format, scale, amax,
+                  mutable_view(codes), output_of(m), output_of(v), mutable_view(master), options_of(options));
 }
 
 void run_adam_remainder(const AdamNumbers& numbers, const AdamChoices& choices, const TypedArray& grad,
                         const TypedArray& param, const TypedArray& m, const TypedArray& v,
                         Array<std::int16_t> remainder, const OptionFields& options) {
-  const AdamParameters parameters = adam_of(numbers, choices);
-  const FloatSpan of_output = elements_of(grad);
-  const auto weights = std::get<std::span<BFloat16>>(output_of(param));
-  const FloatOutput first = output_of(m);
-  const FloatOutput second = output_of(v);
-  const auto low = mutable_view(remainder);
-  const OperatorOptions how = options_of(options);
-  const py::gil_scoped_release release;
-  adam_update_remainder(parameters, of_output, weights, first, second, low, how);
+  released(adam_update_remainder, adam_of(numbers, choices), elements_of(grad),
+           std::get<std::span<BFloat16>>(output_of(param)), output_of(m), output_of(v), mutable_view(remainder),
+           options_of(options));
 }
 
 void run_cross_entropy(float label_smoothing, std::int64_t ignore_index, const TypedArray& x,
                        const Array<std::int64_t>& targets, Array<float> loss, Array<float> largest, Array<float> sum,
                        const OptionFields& options) {
-  const MatrixView in = view_of(x);
-  const auto losses = mutable_view(loss);
-  const auto most = mutable_view(largest);
-  const auto sums = mutable_view(sum);
-  const OperatorOptions how = options_of(options);
-  const py::gil_scoped_release release;
-  cross_entropy({label_smoothing, ignore_index}, in, view(targets), losses, most, sums, how);
+  released(cross_entropy, CrossEntropyParameters{label_smoothing, ignore_index}, view_of(x), view(targets),
+           mutable_view(loss), mutable_view(largest), mutable_view(sum), options_of(options));
 }
 
 void run_cross_entropy_backward(float label_smoothing, std::int64_t ignore_index, const Array<float>& grad,
                                 const TypedArray& x, const Array<std::int64_t>& targets, const Array<float>& largest,
                                 const Array<float>& sum, const TypedArray& dx, const OptionFields& options) {
-  const MatrixView in = view_of(x);
-  const FloatOutput to = output_of(dx);
-  const OperatorOptions how = options_of(options);
-  const py::gil_scoped_release release;
-  cross_entropy_backward({label_smoothing, ignore_index}, view(grad), in, view(targets), view(largest), view(sum), to,
-                         how);
+  released(cross_entropy_backward, CrossEntropyParameters{label_smoothing, ignore_index}, view(grad), view_of(x),
+           view(targets), view(largest), view(sum), output_of(dx), options_of(options));
 }
 
 void run_permutation_map(const Array<std::int32_t>& experts, std::size_t tokens, std::size_t kept,
@@ -473,42 +401,32 @@ std::span<const std::byte> bytes_of(const Array<std::uint8_t>& array) { return s
 
 void run_permute_rows(const Array<std::uint8_t>& x, std::size_t row_bytes, const Array<std::int32_t>& map,
                       Array<std::uint8_t> out, int threads) {
-  const auto to = std::as_writable_bytes(mutable_view(out));
-  const py::gil_scoped_release release;
-  permute_rows(bytes_of(x), row_bytes, view(map), to, threads);
+  released(permute_rows, bytes_of(x), row_bytes, view(map), std::as_writable_bytes(mutable_view(out)), threads);
 }
 
 void run_unpermute_rows(const TypedArray& x, std::size_t columns, const Array<std::int32_t>& map,
                         const Array<float>& probabilities, const TypedArray& out, int threads) {
-  const FloatSpan in = elements_of(x);
-  const FloatOutput to = output_of(out);
-  const py::gil_scoped_release release;
-  unpermute_rows(in, columns, view(map), view(probabilities), to, threads);
+  released(unpermute_rows, elements_of(x), columns, view(map), view(probabilities), output_of(out), threads);
 }
 
 void run_unpermute_rows_backward(const TypedArray& grad, const TypedArray& x, std::size_t columns,
                                  const Array<std::int32_t>& map, const Array<float>& probabilities,
                                  const TypedArray& dx, Array<float> probability_gradient, int threads) {
-  const FloatSpan of_output = elements_of(grad);
-  const FloatSpan in = elements_of(x);
-  const FloatOutput to = output_of(dx);
-  const auto more = mutable_view(probability_gradient);
-  const py::gil_scoped_release release;
-  unpermute_rows_backward(of_output, in, columns, view(map), view(probabilities), to, more, threads);
+  released(unpermute_rows_backward, elements_of(grad), elements_of(x), columns, view(map), view(probabilities),
+           output_of(dx), mutable_view(probability_gradient), threads);
 }
 
 /// pad_rows(), or unpad_rows() where `back` says so.
 void run_pad_rows(bool back, const Array<std::uint8_t>& x, std::size_t row_bytes,
                   const std::vector<std::size_t>& counts, std::size_t multiple, Array<std::uint8_t> out) {
-  const auto to = std::as_writable_bytes(mutable_view(out));
-  const py::gil_scoped_release release;
-  (back ? unpad_rows : pad_rows)(bytes_of(x), row_bytes, counts, multiple, to);
+  released(back ? unpad_rows : pad_rows, bytes_of(x), row_bytes, counts, multiple,
+           std::as_writable_bytes(mutable_view(out)));
 }
 
-std::vector<std::tuple<std::string, std::string, bool, std::string, double, double, std::string>> exactness_rows() {
-  std::vector<std::tuple<std::string, std::string, bool, std::string, double, double, std::string>> rows;
+auto exactness_rows() {
+  std::vector<std::tuple<std::string, std::string, bool, std::string, double, double, double, std::string>> rows;
   for (const Exactness& row : exactness()) {
-    rows.emplace_back(row.function, row.name, row.exact, row.why, row.ulps, row.flips, row.draws);
+    rows.emplace_back(row.function, row.name, row.exact, row.why, row.ulps, row.flips, row.device_flips, row.draws);
   }
   return rows;
 }
@@ -562,11 +480,7 @@ void bind_permutations(py::module_& module) {
 }
 
 void bind_router(py::module_& module) {
-  module.def("router_scores", [] {
-    std::vector<std::string> names;
-    for (const auto& one : router_scores) names.emplace_back(one.name);
-    return names;
-  });
+  module.def("router_scores", [] { return names_of(router_scores); });
   module.def("moe_topk", &run_moe_topk, py::arg("sizes"), py::arg("choices"), py::arg("logits"),
              py::arg("bias").noconvert(), py::arg("probabilities"), py::arg("experts").noconvert(),
              py::arg("saved").noconvert(), py::arg("cutoff").noconvert(), py::arg("options"));
@@ -627,11 +541,7 @@ void bind_optimizers(py::module_& module) {
 }  // namespace
 
 void bind_operators(py::module_& module) {
-  module.def("functions", [] {
-    std::vector<std::string> names;
-    for (const auto& one : function_names) names.emplace_back(one.name);
-    return names;
-  });
+  module.def("functions", [] { return names_of(function_names); });
   module.def(
       "elementary",
       [](const std::string& name, const Array<float>& x, Array<float> out, int threads) {
@@ -640,16 +550,8 @@ void bind_operators(py::module_& module) {
         apply_elementary(name, view(x), to, threads);
       },
       py::arg("name"), py::arg("x").noconvert(), py::arg("out").noconvert(), py::arg("threads"));
-  module.def("special_functions", [] {
-    std::vector<std::pair<std::string, std::string>> all;
-    for (const auto& one : special_functions) all.emplace_back(one.name, one.words);
-    return all;
-  });
-  module.def("special_units", [] {
-    std::vector<std::pair<std::string, std::string>> all;
-    for (const auto& one : special_units) all.emplace_back(one.name, one.words);
-    return all;
-  });
+  module.def("special_functions", [] { return words_of(special_functions); });
+  module.def("special_units", [] { return words_of(special_units); });
   module.def(
       "special_function",
       [](const std::string& units, const std::string& name, bool ftz, const Array<float>& x, Array<float> out,

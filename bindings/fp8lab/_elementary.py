@@ -41,8 +41,11 @@ class Exactness:
     flips: float
     """The share of E4M3 codes that differ where the exact value is encoded instead, by the scale of the tensor's
     amax."""
+    device_flips: float
+    """At most this share of the codes is another on a device whose functions keep the errors that CUDA documents (2
+    units of the last place, and 2 + floor(abs(1.173 x)) for ``__expf(x)``), with sums in any order."""
     draws: str
-    """What both were measured on."""
+    """What these were measured on."""
 
 
 def exactness() -> list[Exactness]:

@@ -19,6 +19,10 @@ struct Exactness {
   /// exact.
   double ulps = 0;
   double flips = 0;
+  /// At most this share of the codes is another on a device whose functions keep the errors that CUDA documents: 2
+  /// units of the last place, and 2 + floor(|1.173 x|) for __expf(x). Each other operation may be rounded otherwise,
+  /// and sums have any order. 0 where exact.
+  double device_flips = 0;
   std::string_view draws = {};  ///< on what both were measured
 };
 
