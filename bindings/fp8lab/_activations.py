@@ -13,14 +13,13 @@ from fp8lab import _core
 from fp8lab._arrays import (
     Array,
     apart,
-    as_float32,
     check_bool,
     check_choice,
     check_int,
     check_real,
     check_unread,
 )
-from fp8lab._operator_arrays import Typed, apart_from, as_rows, as_rows_like, options_of, result_of
+from fp8lab._operator_arrays import Typed, apart_from, as_rows, as_rows_like, of_each_row, options_of, result_of
 
 __all__ = [
     "Activation",
@@ -198,14 +197,6 @@ def activation_backward(
     return (result, sums) if wants_sums else result
 
 
-def _scales(scales: Any, rows: int) -> Array:
-    """One float32 for each row."""
-    array = as_float32(scales, "scales")
-    if array.size != rows:
-        raise ValueError(f"scales must have one element for each of the {rows} rows of x, not {array.size}")
-    return array.reshape(rows)
-
-
 def _check_scaled(row: Activation, columns: int, interleave: Any) -> int:
     if not row.scaled:
         known = ", ".join(one.name for one in _ROWS.values() if one.scaled)
@@ -259,7 +250,7 @@ def scaled_activation(
     row, result_shape = _activation(name, shape)
     size = _check_scaled(row, result_shape[-1], interleave)
     parameters = _parameters(row.name, limit, alpha, offset, beta1, beta2)
-    of_rows = _scales(scales, array[0].shape[0])
+    of_rows = of_each_row(scales, "scales", array[0].shape[0])
     options = options_of(functions, threads)
     result, words = result_of(out, result_shape, out_dtype, array[1])
     of_rows = apart(of_rows, words[0])
@@ -307,7 +298,7 @@ def scaled_activation_backward(
     given = limit, alpha, offset, beta1, beta2
     row, parameters, gradient, array, result, words = _backward(name, grad, x, given, out_dtype, out)
     size = _check_scaled(row, gradient[0].shape[1], interleave)
-    of_rows = _scales(scales, array[0].shape[0])
+    of_rows = of_each_row(scales, "scales", array[0].shape[0])
     sums = np.zeros(of_rows.shape, np.float32)
     of_rows = apart(of_rows, words[0])
     _core.activation_backward(row.name, parameters, gradient, array, of_rows, words, sums, size, options)

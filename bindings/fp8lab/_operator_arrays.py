@@ -90,6 +90,20 @@ def as_nonempty_rows(x: Any, argument: str = "x") -> tuple[Typed, tuple[int, ...
     return array, shape
 
 
+def as_integers(values: Any, argument: str) -> Array:
+    """An array of integers of 8 to 64 bits."""
+    array, name = as_array(values, argument)
+    if array.dtype.kind not in "iu" or array.dtype.itemsize > 8 or name == "bfloat16":
+        raise TypeError(f"{argument} must hold integers, not {name}")
+    return array
+
+
+def check_indices(array: Array, argument: str) -> None:
+    """ValueError for integers that are no numbers of experts."""
+    if array.size and not 0 <= int(array.min()) <= int(array.max()) < 2**31:
+        raise ValueError(f"{argument} must be from 0 to 2**31 - 1")
+
+
 def of_each_row(values: Any, argument: str, rows: int) -> Array:
     """One float32 for each row."""
     array = as_float32(values, argument)

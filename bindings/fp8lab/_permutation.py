@@ -20,7 +20,7 @@ from fp8lab._arrays import (
     contiguous,
     copied,
 )
-from fp8lab._operator_arrays import Typed, apart_from, result_of
+from fp8lab._operator_arrays import Typed, apart_from, as_integers, check_indices, result_of
 
 __all__ = ["moe_permutation_map", "moe_permute", "moe_unpermute", "moe_unpermute_backward", "pad_rows", "unpad_rows"]
 
@@ -72,13 +72,10 @@ def moe_permutation_map(experts: Any, *, kept: int | None = None) -> Array:
     Source: Transformer Engine 2.20, ``common/permutation/permutation.cu``, whose bits this and the functions that take
     the map give.
     """
-    array, name = as_array(experts, "experts")
-    if array.dtype.kind not in "iu" or array.dtype.itemsize > 8 or name == "bfloat16":
-        raise TypeError(f"experts must hold integers, not {name}")
+    array = as_integers(experts, "experts")
     if array.ndim != 2:
         raise ValueError(f"experts must have two dimensions, (tokens, k), not {array.ndim}")
-    if array.size and not 0 <= int(array.min()) <= int(array.max()) < 2**31:
-        raise ValueError("experts must be from 0 to 2**31 - 1")
+    check_indices(array, "experts")
     most = array.size if kept is None else check_int(kept, "kept", 0, 2**31 - 1)
     out = np.empty(array.shape[::-1], np.int32)
     _core.permutation_map(copied(array, np.int32), array.shape[0], most, out)

@@ -11,7 +11,6 @@ from fp8lab import _core
 from fp8lab._arrays import (
     Array,
     apart,
-    as_array,
     as_float32,
     as_kernel_floats,
     check_bool,
@@ -20,7 +19,7 @@ from fp8lab._arrays import (
     check_list,
     copied,
 )
-from fp8lab._operator_arrays import apart_from, flat, options_of, result_of
+from fp8lab._operator_arrays import apart_from, as_integers, flat, options_of, result_of
 
 __all__ = ["rope", "rope_backward", "rope_qkv", "rope_qkv_backward"]
 
@@ -31,9 +30,7 @@ def _integers(values: Any, argument: str) -> Array:
     """A vector of int32 for an argument that may be left out."""
     if values is None:
         return np.empty(0, np.int32)
-    array, name = as_array(values, argument)
-    if array.dtype.kind not in "iu" or array.dtype.itemsize > 8:
-        raise TypeError(f"{argument} must hold integers, not {name}")
+    array = as_integers(values, argument)
     if array.ndim != 1:
         raise ValueError(f"{argument} must have one dimension, not {array.ndim}")
     if array.size and not -(2**31) <= int(array.min()) <= int(array.max()) < 2**31:
@@ -54,6 +51,19 @@ def _angles(freqs: Any, argument: str, size: int, whose: str) -> Array:
     return angles
 
 
+def _rank_of(parts: tuple[Any, Any]) -> tuple[int, int]:
+    """``cp_size`` and ``cp_rank``."""
+    ranks, rank = check_int(parts[0], "cp_size", 1, 2**20), check_int(parts[1], "cp_rank", 0, 2**20)
+    if rank >= ranks:
+        raise ValueError(f"cp_rank must be below cp_size, {ranks}, not {rank}")
+    return ranks, rank
+
+
+def _widths(widths: Any) -> list[int]:
+    known: list[int] = check_list(widths, "widths", lambda value, name: check_int(value, name, 0, 2**31 - 1))
+    return known
+
+
 def _rope(
     backward: bool, name: str, x: Any, freqs: Any, tensor_format: Any, interleaved: Any, sequences: tuple[Any, Any],
     parts: tuple[Any, Any], out_dtype: Any, functions: Any, threads: Any, out: Any
@@ -69,14 +79,11 @@ def _rope(
     rotated = angles.shape[-1]
     first = layout != "bshd"
     sequence, batches = (array.shape[0], 1) if layout == "thd" else array.shape[:2] if first else array.shape[1::-1]
-    ranks = check_int(parts[0], "cp_size", 1, 2**20)
+    ranks, rank = _rank_of(parts)
     if layout == "thd" and int(cu_seqlens[-1]) // ranks != sequence:
         raise ValueError(
             f"cu_seqlens must end with cp_size times the {sequence} tokens of {name}, not {cu_seqlens[-1]}"
         )
-    rank = check_int(parts[1], "cp_rank", 0, 2**20)
-    if rank >= ranks:
-        raise ValueError(f"cp_rank must be below cp_size, {ranks}, not {rank}")
     choices = first, check_bool(interleaved, "interleaved"), ranks, rank
     options = options_of(functions, threads)
     result, words = result_of(out, array.shape, out_dtype, source)
@@ -179,7 +186,7 @@ def _qkv(
 ) -> tuple[Any, Any, Any, tuple[Array, Array]]:  # fmt: skip
     """Sizes, widths and choices for C++, and the angles; ``shape`` is that of all three together."""
     layout = check_choice(tensor_format, "tensor_format", _ROPE_FORMATS[:2])
-    known = check_list(widths, "widths", lambda value, name: check_int(value, name, 0, 2**31 - 1))
+    known = _widths(widths)
     if len(known) != 3:
         raise ValueError(f"widths must have three entries, of query, key and value, not {len(known)}")
     size = known[2]
@@ -195,11 +202,7 @@ def _qkv(
             f"query_freqs and key_freqs must have as many columns, not {angles[0].shape[-1]} and {angles[1].shape[-1]}"
         )
     sequence, batches = shape[:2] if layout == "sbhd" else shape[1::-1]
-    ranks = check_int(parts[0], "cp_size", 1, 2**20)
-    rank = check_int(parts[1], "cp_rank", 0, 2**20)
-    if rank >= ranks:
-        raise ValueError(f"cp_rank must be below cp_size, {ranks}, not {rank}")
-    choices = layout == "sbhd", check_bool(interleaved, "interleaved"), ranks, rank
+    choices = layout == "sbhd", check_bool(interleaved, "interleaved"), *_rank_of(parts)
     return (sequence, batches, shape[2], angles[0].shape[-1]), known, choices, (angles[0], angles[1])
 
 
@@ -295,8 +298,7 @@ def rope_qkv_backward(
     value = given[2][0]
     if value.ndim != 4:
         raise ValueError(f"grads must have four dimensions, not {value.ndim}")
-    total = sum(check_list(widths, "widths", lambda value, name: check_int(value, name, 0, 2**31 - 1)))
-    shape = (*value.shape[:3], total)
+    shape = (*value.shape[:3], sum(_widths(widths)))
     freqs = query_freqs, key_freqs
     sizes, known, choices, angles = _qkv(shape, widths, freqs, tensor_format, interleaved, (cp_size, cp_rank))
     wanted = ((shape[2] * known[0] // known[1], known[1]), (shape[2], known[1]), (shape[2], known[2]))

@@ -22,7 +22,7 @@ from fp8lab._arrays import (
     copied,
     output,
 )
-from fp8lab._operator_arrays import apart_from, as_nonempty_rows, options_of, result_of
+from fp8lab._operator_arrays import apart_from, as_integers, as_nonempty_rows, check_indices, options_of, result_of
 
 __all__ = [
     "RoutedTokens",
@@ -156,13 +156,10 @@ def moe_topk(
 
 
 def _experts(experts: Any, rows: int, argument: str = "experts") -> Array:
-    array, name = as_array(experts, argument)
-    if array.dtype.kind not in "iu" or array.dtype.itemsize > 8 or name == "bfloat16":
-        raise TypeError(f"{argument} must hold integers, not {name}")
+    array = as_integers(experts, argument)
     if array.ndim == 0 or array.size // max(array.shape[-1], 1) != rows:
         raise ValueError(f"{argument} must have topk numbers for each of the {rows} tokens, not shape {array.shape}")
-    if array.size and not 0 <= int(array.min()) <= int(array.max()) <= _MOST:
-        raise ValueError(f"{argument} must be from 0 to 2**31 - 1")
+    check_indices(array, argument)
     return copied(array, np.int32).reshape(rows, array.shape[-1])
 
 

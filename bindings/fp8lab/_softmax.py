@@ -20,7 +20,16 @@ from fp8lab._arrays import (
     contiguous,
     copied,
 )
-from fp8lab._operator_arrays import apart_from, as_nonempty_rows, as_rows_like, flat, of_each_row, options_of, result_of
+from fp8lab._operator_arrays import (
+    apart_from,
+    as_integers,
+    as_nonempty_rows,
+    as_rows_like,
+    flat,
+    of_each_row,
+    options_of,
+    result_of,
+)
 
 __all__ = ["cross_entropy", "cross_entropy_backward", "softmax", "softmax_backward"]
 
@@ -145,9 +154,7 @@ def softmax_backward(
 
 
 def _targets(targets: Any, rows: int) -> Array:
-    array, name = as_array(targets, "targets")
-    if array.dtype.kind not in "iu" or array.dtype.itemsize > 8 or name == "bfloat16":
-        raise TypeError(f"targets must hold integers, not {name}")
+    array = as_integers(targets, "targets")
     if array.size != rows:
         raise ValueError(f"targets must have one element for each of the {rows} rows of x, not {array.size}")
     return copied(array, np.int64).reshape(rows)

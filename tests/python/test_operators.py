@@ -434,6 +434,9 @@ def test_rope_of_packed_sequences_and_of_chunks():
     for bad in ([0, 9], [1, 8], [0, 5, 3, 8]):
         with pytest.raises(ValueError, match="cu_seqlens"):
             operators.rope(x, freqs, tensor_format="thd", cu_seqlens=bad)
+    of_bfloat16 = np.array([0, 8], ml_dtypes.bfloat16)  # whose words are no integers
+    with pytest.raises(TypeError, match="cu_seqlens must hold integers, not bfloat16"):
+        operators.rope(x, freqs, tensor_format="thd", cu_seqlens=of_bfloat16)
     with pytest.raises(ValueError, match="freqs has 12 positions, and a token of x or grad has position 12"):
         operators.rope(x, freqs, tensor_format="thd", cu_seqlens=[0, 8], start_positions=[5])
 
