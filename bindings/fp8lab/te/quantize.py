@@ -18,6 +18,7 @@ import torch
 import fp8lab
 from fp8lab.te._activation import active_device, active_generator
 from fp8lab.te._functions import refuse
+from fp8lab.te._releases import NEWEST, installed_release
 from fp8lab.te.tensors import (
     element_type,
     format_name,
@@ -45,8 +46,10 @@ __all__ = [
     "current_scale",
     "new_member",
     "block_scales",
+    "check_grouped",
     "nvfp4_recipe",
     "quantize_as",
+    "reduced_amaxes",
     "threads",
     "write_delayed",
 ]
@@ -96,7 +99,15 @@ def split_quantize(
     if sum(sections) != tensor.shape[0]:
         raise ValueError(f"split_sections must add up to the {tensor.shape[0]} rows, not to {sum(sections)}")
     parts = torch.split(tensor, sections)
+    check_grouped(quantizer_list)
     return [quantize(part, quantizer) for part, quantizer in zip(parts, quantizer_list)]
+
+
+def check_grouped(quantizers: Any) -> None:
+    """Refuses what the kernel of a group does, and that of one tensor does not."""
+    is_turned = any(kind_of_quantizer(one) == "nvfp4" and one.with_rht for one in quantizers)
+    if is_turned and is_set(_FAST) and fuses_hadamard(1, 1, 128):
+        refuse_fast_hadamard()
 
 
 def multi_tensor_quantize(tensor_list: Any, quantizer_list: Any) -> list[Any]:
@@ -128,8 +139,11 @@ def nvfp4_quantize_with_amax(tensor: Any, quantizer: Any, rowwise_amax: Any, col
 
 def dequantize(input: Any, otype: Any) -> Any:
     """The values of codes and scales, rounded to a type."""
+    shape = logical_shape(input)
+    if 0 in shape:
+        return torch.empty(shape, dtype=element_type(otype))
     values = fp8lab.dequantize(as_quantized(input), threads=threads())
-    return torch.from_numpy(values).to(element_type(otype)).reshape(logical_shape(input))
+    return torch.from_numpy(values).to(element_type(otype)).reshape(shape)
 
 
 # --- one scale for the tensor -----------------------------------------------------------------------------------------
@@ -192,6 +206,15 @@ def _largest_of_group(quantizer: Any, amaxes: list[float]) -> list[float]:
     shared = torch.tensor(amaxes, dtype=torch.float32)
     torch.distributed.all_reduce(shared, op=torch.distributed.ReduceOp.MAX, group=group)
     return [float(one) for one in shared]
+
+
+def reduced_amaxes(quantizer: Any, amaxes: list[Any]) -> list[Any]:
+    """Tensors of amaxes, in their place the largest of the quantizer's group where it reduces them."""
+    if quantizer.with_amax_reduction:
+        group = quantizer._canonicalized_amax_reduction_group()
+        for one in amaxes:
+            torch.distributed.all_reduce(one, op=torch.distributed.ReduceOp.MAX, group=group)
+    return amaxes
 
 
 def _check_float8(result: Any) -> None:
@@ -296,7 +319,7 @@ def _write_nvfp4(quantizer: Any, x: Any, result: Any, given: dict[str, Any]) -> 
     recipe = nvfp4_recipe(
         quantizer.with_2d_quantization, quantizer.with_rht, quantizer.stochastic_rounding,
         quantizer.row_scaled_nvfp4, quantizer.nvfp4_use_4over6, quantizer.nvfp4_e4m3_max,
-        quantizer.nvfp4_4over6_err_mode,
+        quantizer.nvfp4_4over6_err_mode, _takes_fast_factors(quantizer, x), is_set(_FAST_ERRORS),
     )  # fmt: skip
     amaxes = _nvfp4_amaxes(quantizer, x, recipe, given)
     layout = "swizzled" if result._with_gemm_swizzled_scales else "padded"
@@ -312,12 +335,45 @@ def _write_nvfp4(quantizer: Any, x: Any, result: Any, given: dict[str, Any]) -> 
             amax.copy_(torch.from_numpy(made.row_amaxes) if quantizer.row_scaled_nvfp4 else torch.tensor([made.amax]))
 
 
+#: Variables of NVFP4: factors in bfloat16, or an approximate reciprocal; errors of 4over6 without the tensor's scale.
+_FAST, _FAST_ERRORS = "NVTE_USE_FAST_MATH", "NVTE_NVFP4_4OVER6_ERR_USE_FAST_MATH"
+
+
+def is_set(variable: str) -> bool:
+    """Whether a variable of the environment is 1; common/util/system.h reads no other words than 0 and 1."""
+    value = os.environ.get(variable, "")
+    if value not in ("", "0", "1"):
+        raise RuntimeError(f"Invalid environment variable value: {variable} must be 0 or 1, not {value!r}")
+    return value == "1"
+
+
+def fuses_hadamard(rows_multiple: int, rows: int, columns: int) -> bool:
+    """Whether the transform and the cast of such a tensor are one kernel on the device (pytorch/csrc/quantizer.cpp)."""
+    return 100 <= active_device().arch <= 110 and rows % rows_multiple == 0 and columns % 128 == 0
+
+
+def refuse_fast_hadamard() -> None:
+    """Refuses the kernels of a Hadamard transform under NVTE_USE_FAST_MATH."""
+    refuse(
+        f"NVFP4 with a Hadamard transform and {_FAST}=1",
+        "its kernel takes Blackwell's approximate reciprocal, which is not modelled; unset the variable",
+    )
+
+
+def _takes_fast_factors(quantizer: Any, x: Any) -> bool:
+    """Whether the kernel is the tuned one (common/cast/dispatch/quantize.cuh) under NVTE_USE_FAST_MATH; all others
+    that do not fuse the transform ignore the variable."""
+    if quantizer.nvfp4_use_4over6 or not is_set(_FAST):
+        return False
+    if installed_release().name != NEWEST:
+        refuse(f"NVFP4 with {_FAST}=1", f"which kernels read it is known of {NEWEST} alone; unset the variable")
+    if quantizer.with_rht and fuses_hadamard(64, *x.shape):
+        refuse_fast_hadamard()
+    is_tuned = x.dtype == torch.bfloat16 and x.shape[0] % 32 == 0 and x.shape[1] % 32 == 0
+    return is_tuned and not quantizer.with_2d_quantization and bool(quantizer.rowwise_usage or quantizer.with_rht)
+
+
 def _check_nvfp4(quantizer: Any, x: Any) -> None:
-    if os.environ.get("NVTE_USE_FAST_MATH", "0") not in ("", "0"):
-        refuse("NVFP4 with NVTE_USE_FAST_MATH=1", "its approximate reciprocal is not modelled; unset the variable")
-    variable = "NVTE_NVFP4_4OVER6_ERR_USE_FAST_MATH"
-    if quantizer.nvfp4_use_4over6 and os.environ.get(variable, "0") not in ("", "0"):
-        refuse(f"NVFP4 4over6 with {variable}=1", "its approximate errors are not modelled; unset the variable")
     if not quantizer.with_rht:
         return
     if x.dtype != torch.bfloat16:
@@ -339,6 +395,8 @@ def nvfp4_recipe(
     four_over_six: bool = False,
     e4m3_max: int = 448,
     error: str = "MAE",
+    fast_factors: bool = False,
+    fast_errors: bool = False,
 ) -> Any:
     """fp8lab's recipe of an NVFP4Quantizer."""
     if four_over_six:
@@ -347,9 +405,13 @@ def nvfp4_recipe(
         names = {one.name: one.recipe for one in fp8lab.recipes()}
         base = names["te_nvfp4_4over6_2d" if is_square else "te_nvfp4_4over6"]
         choice = names["te_nvfp4_4over6_mse" if error == "MSE" else "te_nvfp4_4over6"].block_choice
+        choice += "_scaled" if fast_errors else ""
         recipe = dataclasses.replace(base, tensor_range=float(e4m3_max), block_choice=choice)
     else:
         recipe = fp8lab.NvFp4(with_2d_quantization=is_square, stochastic_rounding=is_stochastic, with_rht=with_rht)
+    if fast_factors:
+        fast = next(one.recipe for one in fp8lab.recipes() if one.name == "te_nvfp4_fast_math")
+        recipe = dataclasses.replace(recipe, block_factor=fast.block_factor, operation=fast.operation)
     return dataclasses.replace(recipe, tensor_scale_for_each_row=True) if each_row else recipe
 
 

@@ -38,14 +38,19 @@ struct ChosenScales {
 /// The error of some elements, added in order.
 inline float error_of(const ChoiceFacts& facts, const ScaleConstants& constants, const TileScale& scale,
                       std::span<const float> elements) {
+  const BlockChoice choice = facts.recipe.block_choice;
+  const bool is_scaled =
+      choice == BlockChoice::four_or_six_absolute_scaled || choice == BlockChoice::four_or_six_squared_scaled;
+  const bool is_squared =
+      choice == BlockChoice::four_or_six_squared || choice == BlockChoice::four_or_six_squared_scaled;
   float sum = 0;
   for (const float x : elements) {
     const float scaled =
         facts.recipe.operation == TileOperation::multiply_add_zero ? std::fma(x, scale.factor, 0.0F) : x * scale.factor;
     const float code = decode(facts.recipe.format, encode(facts.recipe.format, facts.recipe.cast, scaled));
-    const float value = code * scale.scale_inv * facts.tensor.amax / constants.tensor_top;
-    const float off = value - x;
-    sum += facts.recipe.block_choice == BlockChoice::four_or_six_squared ? off * off : std::fabs(off);
+    const float off = is_scaled ? code * scale.scale_inv - x * constants.tensor_scale
+                                : code * scale.scale_inv * facts.tensor.amax / constants.tensor_top - x;
+    sum += is_squared ? off * off : std::fabs(off);
   }
   return sum;
 }

@@ -89,7 +89,11 @@ constexpr std::array block_factors{
 constexpr std::array block_choices{
     Named{"none", BlockChoice::none},
     Named{"four_or_six_absolute", BlockChoice::four_or_six_absolute, "or 1.5 * d where that has the smaller |error|"},
-    Named{"four_or_six_squared", BlockChoice::four_or_six_squared, "or 1.5 * d where that has the smaller error^2"}};
+    Named{"four_or_six_squared", BlockChoice::four_or_six_squared, "or 1.5 * d where that has the smaller error^2"},
+    Named{"four_or_six_absolute_scaled", BlockChoice::four_or_six_absolute_scaled,
+          "or 1.5 * d where that has the smaller |error| of E * x"},
+    Named{"four_or_six_squared_scaled", BlockChoice::four_or_six_squared_scaled,
+          "or 1.5 * d where that has the smaller error^2 of E * x"}};
 constexpr std::array factors{
     Named{"of_scale", FactorRule::of_scale},
     Named{"largest_over_amax", FactorRule::largest_over_amax, "multiplied by fl(largest / amax)"},

@@ -8,6 +8,7 @@
 #include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/measure/distributions.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
+#include "fp8lab/reference/scaling/recipe_names.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
 #include "plain_quantize.hpp"
 
@@ -188,11 +189,19 @@ TEST_CASE("row-scaled NVFP4 is NVFP4 of each row, and columnwise of each column"
 
 TEST_CASE("4 over 6 takes the scale with the smaller error, and the usual one where they are equal") {
   const std::vector<float> x = values(tensor_rows * tensor_columns, 9, true);
+  std::vector<Recipe> recipes;
   for (const char* name :
        {"te_nvfp4_4over6", "te_nvfp4_4over6_mse", "te_nvfp4_4over6_448", "te_nvfp4_4over6_448_mse"}) {
+    recipes.push_back(find_recipe(name).recipe);
+    const bool squares = recipes.back().block_choice == BlockChoice::four_or_six_squared;
+    recipes.push_back(recipes.back());
+    recipes.back().block_choice =
+        squares ? BlockChoice::four_or_six_squared_scaled : BlockChoice::four_or_six_absolute_scaled;
+  }
+  for (const Recipe& recipe : recipes) {
+    const std::string name(name_of(recipe.block_choice));
     for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
-      INFO(name << ", direction " << static_cast<int>(direction));
-      const Recipe& recipe = find_recipe(name).recipe;
+      INFO(name << " " << recipe.tensor_range << ", direction " << static_cast<int>(direction));
       const Quantized q = quantize({x, tensor_rows, tensor_columns}, recipe, direction);
       const bool rowwise = direction == Direction::rowwise;
       const float top = 6 * recipe.tensor_range;
@@ -215,9 +224,10 @@ TEST_CASE("4 over 6 takes the scale with the smaller error, and the usual one wh
           const float factor = std::fmin(1 / (d * (1 / scale)), std::numeric_limits<float>::max());
           float error = 0;
           for (std::size_t k = 0; k < 16; ++k) {
-            const float value = decode(e2m1, encode(e2m1, {}, element(k) * factor)) * d * q.amax / top;
-            const float off = value - element(k);
-            error += std::string(name).ends_with("mse") ? off * off : std::fabs(off);
+            const float value = decode(e2m1, encode(e2m1, {}, element(k) * factor)) * d;
+            const bool is_scaled = name.ends_with("_scaled");
+            const float off = is_scaled ? value - element(k) * scale : value * q.amax / top - element(k);
+            error += name.find("squared") != std::string::npos ? off * off : std::fabs(off);
           }
           if (error < best) code = candidate;
           best = std::fmin(best, error);

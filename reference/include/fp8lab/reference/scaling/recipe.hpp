@@ -145,11 +145,14 @@ enum class FactorRule : std::uint8_t {
 /// Whether a tile under a tensor's scale may be stretched by half, so that its amax becomes 4 instead of 6 in E2M1:
 /// "4 over 6". The product that is rounded to its scale is then multiplied by 1.5 (fl, at most 448). The error of a
 /// choice is the sum, in float32, of |v - x| or of (v - x)^2 over the tile's elements along K, v = fl(fl(fl(code * d) *
-/// G) / L); rows of a square tile are added as a tree. The smaller error wins, and by equal errors the usual scale.
+/// G) / L); rows of a square tile are added as a tree. The smaller error wins, and by equal errors the usual scale. The
+/// scaled ones leave the tensor's scale on both sides: v = code * d, which is exact, and fl(x * E) in place of x.
 enum class BlockChoice : std::uint8_t {
   none,
-  four_or_six_absolute,  ///< by |v - x|
-  four_or_six_squared,   ///< by (v - x)^2
+  four_or_six_absolute,         ///< by |v - x|
+  four_or_six_squared,          ///< by (v - x)^2
+  four_or_six_absolute_scaled,  ///< by |v - fl(x * E)|
+  four_or_six_squared_scaled,   ///< by (v - fl(x * E))^2
 };
 
 /// How one tensor is cast, as a function of the tensor alone: a record of facts, from which all else follows. Real
