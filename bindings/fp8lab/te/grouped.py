@@ -7,21 +7,33 @@ A group is quantized and multiplied tensor by tensor, as its members would be; w
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 
 from fp8lab.te.gemm import generic_gemm
 from fp8lab.te.layouts import swizzle_scales_for_gemm_
-from fp8lab.te.quantize import bias_gradient, current_scale, new_member, quantize
+from fp8lab.te.quantize import (
+    bias_gradient,
+    check_grouped,
+    current_scale,
+    dequantize,
+    new_member,
+    nvfp4_quantize_with_amax,
+    quantize,
+    reduced_amaxes,
+)
 from fp8lab.te.state import amax_of
-from fp8lab.te.tensors import kind_of_quantizer
+from fp8lab.te.tensors import element_type, kind_of_quantizer
 
 EXPORTED = (
     "bgrad_group_quantize",
     "group_dequantize",
     "group_quantize",
+    "group_requantize_inplace",
     "grouped_swizzle_for_gemm",
+    "nvfp4_group_quantize_with_amax",
     "te_general_grouped_gemm_for_discrete_in",
     "te_general_grouped_gemm_for_discrete_out",
     "te_general_grouped_gemm_for_grouped_tensor",
@@ -83,6 +95,7 @@ def group_quantize(
     if output is not None and noop_flag is not None and float(noop_flag) == 1.0:
         return output
     sizes = _sizes(tensor, num_tensors, first_dims, last_dims)
+    check_grouped([quantizer])
     own = quantizer
     if kind_of_quantizer(quantizer) in ("delayed", "current") and not quantizer.rowwise_usage:
         own = quantizer.copy()  # the grouped kernel writes transposes alone as well
@@ -163,16 +176,85 @@ def bgrad_group_quantize(
 
 
 def group_dequantize(input: Any, otype: Any) -> Any:
-    """The values of a grouped tensor as a grouped tensor in high precision."""
-    from fp8lab.te.quantize import dequantize
-    from fp8lab.te.tensors import element_type
-
+    """The values of a grouped tensor as a grouped tensor in high precision; zeros stand behind its last member."""
     parts = [dequantize(one, otype).reshape(-1) for one in input.split_into_quantized_tensors()]
+    rest = math.prod(input.logical_shape) - sum(part.numel() for part in parts)
+    parts.append(torch.zeros(rest, dtype=element_type(otype)))
     return _classes()[1](
         shape=input.logical_shape, dtype=element_type(otype), num_tensors=input.num_tensors, quantizer=None,
         data=torch.cat(parts), first_dims=input.first_dims, last_dims=input.last_dims,
         tensor_offsets=input.tensor_offsets,
     )  # fmt: skip
+
+
+def nvfp4_group_quantize_with_amax(
+    tensor: Any, quantizer: Any, num_tensors: int, first_dims: Any, last_dims: Any = None, *, rowwise_amax: Any,
+    columnwise_amax: Any, tensor_offsets: Any = None,
+) -> Any:  # fmt: skip
+    """The tensors of a group by NVFP4 with a Hadamard transform, each by amaxes that are known."""
+    if kind_of_quantizer(quantizer) != "nvfp4":
+        raise TypeError(f"nvfp4_group_quantize_with_amax takes an NVFP4Quantizer, not a {type(quantizer).__name__}")
+    if quantizer.with_2d_quantization or quantizer.nvfp4_use_4over6 or not quantizer.with_rht:
+        raise RuntimeError("the kernel of a group has NVFP4 with_rht alone: neither square tiles nor 4over6")
+    check_grouped([quantizer])
+    sizes = _sizes(tensor, num_tensors, first_dims, last_dims)
+    amaxes = [rowwise_amax, columnwise_amax]
+    for name, one in zip(("rowwise_amax", "columnwise_amax"), amaxes):
+        if one.dtype != torch.float32 or one.numel() != num_tensors:
+            raise RuntimeError(f"{name} must be {num_tensors} numbers of float32, one for each tensor")
+    rowwise, columnwise = reduced_amaxes(quantizer, amaxes)
+    members = [
+        nvfp4_quantize_with_amax(part, quantizer, rowwise[i], columnwise[i]) if part.shape[0] else None
+        for i, part in enumerate(torch.split(tensor[: sum(sizes)], sizes))
+    ]
+    made = _grouped(tensor, quantizer, members, sizes, first_dims, tensor_offsets)
+    made.amax = rowwise_amax if made.amax is not None else None
+    made.columnwise_amax = columnwise_amax if made.columnwise_amax is not None else None
+    return made
+
+
+def group_requantize_inplace(
+    grouped_x: Any, quantizer: Any, num_tensors: int, first_dims: Any, otype: Any, tensor_offsets: Any = None,
+    return_dequantized: bool = False,
+) -> Any:  # fmt: skip
+    """Makes an MXFP8 group that has rowwise data alone ready for GEMMs: its scales in the layout of the tensor cores,
+    and columnwise data of what it stands for, where the quantizer wants them."""
+    has_columnwise = grouped_x.columnwise_data is not None and grouped_x.columnwise_scale_inv is not None
+    wants_columnwise = bool(quantizer.columnwise_usage)
+    _check_requantized(grouped_x, quantizer)
+    if grouped_x._with_gemm_swizzled_scales:
+        if wants_columnwise and not has_columnwise:
+            raise RuntimeError("columnwise data cannot be rebuilt of a grouped input whose scales are swizzled")
+        if return_dequantized:
+            raise RuntimeError("a grouped input is dequantized of scales in compact format alone, not swizzled ones")
+        return None
+    if has_columnwise:
+        raise RuntimeError("a grouped input with columnwise data must have swizzled scales")
+    if kind_of_quantizer(quantizer) != "mxfp8":
+        raise RuntimeError("a grouped input is quantized again by MXFP8 alone")
+    rows, columns = grouped_x.logical_shape
+    if rows % 128 or columns % 128:
+        raise RuntimeError(f"a grouped input must have multiples of 128 rows and columns, not {rows} x {columns}")
+    values = group_dequantize(grouped_x, otype).rowwise_data.view(rows, columns)
+    grouped_swizzle_for_gemm(grouped_x, True, False)
+    if wants_columnwise:
+        own = quantizer.copy()
+        own.set_usage(rowwise=False, columnwise=True)
+        own.optimize_for_gemm = True
+        made = group_quantize(values, own, num_tensors, first_dims, None, tensor_offsets)
+        grouped_x.columnwise_data = made.columnwise_data
+        grouped_x.columnwise_scale_inv = made.columnwise_scale_inv
+    return values if return_dequantized else None
+
+
+def _check_requantized(grouped_x: Any, quantizer: Any) -> None:
+    if grouped_x.rowwise_data is None or grouped_x.scale_inv is None:
+        raise RuntimeError("a grouped input has no rowwise data and scales for a GEMM")
+    own = grouped_x.quantizer
+    if own is None or type(own) is not type(quantizer):
+        raise RuntimeError(f"a grouped input must be quantized by a {type(quantizer).__name__}, as the operation is")
+    if int(own.dtype) != int(quantizer.dtype):
+        raise RuntimeError(f"a grouped input must have the quantizer's dtype {quantizer.dtype}, not {own.dtype}")
 
 
 def grouped_swizzle_for_gemm(tensor: Any, rowwise: bool, columnwise: bool) -> None:

@@ -13,8 +13,10 @@ import numpy as np
 import torch
 
 import fp8lab
+from fp8lab.te._functions import refuse
 from fp8lab.te.operators import operators
 from fp8lab.te.quantize import threads
+from fp8lab.te.state import compute_amax
 from fp8lab.te.tensors import format_name
 
 EXPORTED = (
@@ -24,6 +26,10 @@ EXPORTED = (
     "multi_tensor_compute_scale_inv_e8m0",
     "mxfp8_scaling_compute_partial_amax",
     "mxfp8_scaling_partial_cast",
+    "nvfp4_compute_global_scale",
+    "nvfp4_multi_tensor_2d_partial_cast",
+    "nvfp4_multi_tensor_compute_partial_amax",
+    "nvfp4_multi_tensor_fused_scale",
 )
 __all__ = [*EXPORTED]
 
@@ -140,3 +146,103 @@ def multi_tensor_compute_scale_inv_e8m0(chunk_size: int, noop_flag: Any, tensor_
     for amaxes, codes in zip(*tensor_lists):
         made = fp8lab.quantize(amaxes.detach().reshape(1, -1), recipe, threads=threads()).scale_codes
         codes.detach().view(torch.uint8).view(-1).copy_(torch.from_numpy(made).view(-1))
+
+
+# --- NVFP4 in tiles of 16 x 16 ----------------------------------------------------------------------------------------
+#
+# The steps of common/recipe/nvfp4.cu (2.20) in float32. They are those of a cast of the whole weight but for special
+# amaxes: an infinite one makes a scale of 0 here.
+
+_SIXTH = np.float32(1) / np.float32(6)
+_MOST, _LEAST = np.finfo(np.float32).max, np.finfo(np.float32).tiny
+
+
+def _check_tile(block_len: int) -> None:
+    if block_len != 16:
+        raise ValueError(f"NVFP4 has tiles of 16 x 16: block_len must be 16, not {block_len}")
+
+
+def _global_scales(amaxes: Any) -> Any:
+    """The scale of each tensor: 2688 over its amax."""
+    own = amaxes.detach().reshape(-1).numpy()
+    with np.errstate(over="ignore"):
+        scales = np.fmin(np.float32(448 * 6) / np.fmax(own, _LEAST), _MOST)
+    return np.where(own > 0, scales, np.float32(1))
+
+
+def nvfp4_compute_global_scale(global_amax: Any, global_scale: Any) -> None:
+    """The scale that each amax of a weight makes; of 0 it is 1."""
+    global_scale.detach().reshape(-1).copy_(torch.from_numpy(_global_scales(global_amax)))
+
+
+def nvfp4_multi_tensor_compute_partial_amax(
+    master_weight_list: Any, partial_amax_list: Any, global_amax_list: Any, h_list: Any, w_list: Any,
+    start_offset_list: Any, block_len: int = 16,
+) -> None:  # fmt: skip
+    """The amax of what each shard has of each tile, and that of the shard."""
+    _check_tile(block_len)
+    for shard, amax, whole, h, w, start in zip(
+        master_weight_list, partial_amax_list, global_amax_list, h_list, w_list, start_offset_list, strict=True
+    ):
+        _store(amax, _tile_amaxes(_whole(shard, h, w, start), 16, 16))
+        compute_amax(shard, whole)
+
+
+def nvfp4_multi_tensor_fused_scale(
+    block_amax_list: Any, global_amax_list: Any, per_block_scale_list: Any, target_scale_list: Any,
+    target_amax_list: Any, tile_rows_list: Any, tile_cols_list: Any, rows_padded_list: Any, block_len: int,
+) -> None:  # fmt: skip
+    """The scale of each tile, as float32 and as E4M3 in each of its rows, and the amax of the weight.
+
+    Rows of E4M3 scales follow one another without padding, as the kernel writes them, whatever the target's width.
+    """
+    _check_tile(block_len)
+    for amaxes, whole, scales, codes, amax, rows, columns, padded in zip(
+        block_amax_list, global_amax_list, per_block_scale_list, target_scale_list, target_amax_list, tile_rows_list,
+        tile_cols_list, rows_padded_list, strict=True,
+    ):  # fmt: skip
+        amax.detach().reshape(-1).copy_(whole.detach().reshape(-1))
+        with np.errstate(over="ignore", invalid="ignore"):
+            made = amaxes.detach()[:rows, :columns].numpy() * (_global_scales(whole) * _SIXTH)
+        made = np.fmin(made, _MOST)
+        _store(scales, torch.from_numpy(made))
+        expanded = np.zeros((padded, columns), np.uint8)
+        expanded[: rows * 16] = fp8lab.encode(made, "e4m3").repeat(16, axis=0)[:padded]
+        codes.detach().view(-1)[: expanded.size].copy_(torch.from_numpy(expanded).view(-1))
+
+
+def nvfp4_multi_tensor_2d_partial_cast(
+    inp_list: Any, out_list: Any, scale_list: Any, global_scale_list: Any, h_list: Any, w_list: Any,
+    start_offset_list: Any, block_len: int = 16,
+) -> None:  # fmt: skip
+    """Each shard's E2M1 codes, two in a byte, by the scales of the tiles."""
+    _check_tile(block_len)
+    for shard, out, scale, whole, h, w, start in zip(
+        inp_list, out_list, scale_list, global_scale_list, h_list, w_list, start_offset_list, strict=True
+    ):
+        if start % 2 or w % 2:
+            refuse(
+                "an NVFP4 shard that begins at an odd element, or in rows of an odd length",
+                "the kernel writes two pairs of codes to one byte there, in no fixed order; divide the weight evenly",
+            )
+        factors = _tile_factors(scale.detach()[: -(-h // 16), : -(-w // 16)].numpy(), float(whole.detach()))
+        with np.errstate(over="ignore", invalid="ignore"):
+            products = _whole(shard, h, w, start).float().numpy() * factors.repeat(16, 0).repeat(16, 1)[:h, :w]
+        codes = fp8lab.encode(products, "e2m1", threads=threads()).reshape(-1)[start : start + shard.numel()]
+        _store_pairs(out.detach().view(torch.uint8).reshape(-1).numpy(), codes)
+
+
+def _tile_factors(scales: Any, global_scale: float) -> Any:
+    """What the elements of each tile are multiplied by."""
+    inverse = np.float32(1) / np.float32(global_scale if global_scale > 0 or global_scale != global_scale else 1)
+    rounded = fp8lab.decode(fp8lab.encode(np.ascontiguousarray(scales), "e4m3"), "e4m3")
+    with np.errstate(all="ignore"):
+        return np.where(rounded > 0, np.fmin(np.float32(1) / (rounded * inverse), _MOST), _MOST)
+
+
+def _store_pairs(out: Any, codes: Any) -> None:
+    """Codes as pairs, the first in the low half; a last single one leaves the other half as it is."""
+    pairs, count = codes[: codes.size // 2 * 2].reshape(-1, 2), codes.size // 2
+    out[:count] = pairs[:, 0] | pairs[:, 1] << 4
+    if codes.size % 2:
+        out[count] = (out[count] & 0xF0) | codes[-1]

@@ -6,6 +6,7 @@ What Transformer Engine's modules compute is compared with fp8lab's own layers a
 
 import dataclasses
 import io
+import itertools
 import os
 import pickle
 import subprocess
@@ -657,6 +658,299 @@ def quantized_tensors_are_fp8labs(dtype: str) -> None:
             assert words(made.dequantize(dtype=torch.float32)) == words(expected)
 
 
+class environment:
+    """Variables of the environment inside a ``with``."""
+
+    def __init__(self, **values: str) -> None:
+        self.values = values
+
+    def __enter__(self) -> None:
+        os.environ.update(self.values)
+
+    def __exit__(self, *_error) -> None:
+        for name in self.values:
+            del os.environ[name]
+
+
+def with_zeros(x):
+    """The matrix with a block of zeros, one of -0, one of subnormal numbers and one far below the others."""
+    x[0, :16], x[1, :16], x[2, :16], x[3, :16] = 0.0, -0.0, 2.0**-133, 2.0**-20
+    return x
+
+
+def with_ties():
+    """Two matrices in which the errors of 4 and 6 are often equal, so that their roundings decide: of quarters, and of
+    powers of two."""
+    import torch
+
+    generator = np.random.default_rng(3)
+    quarters = np.round(generator.standard_normal((128, 192)) * 4) / 4
+    powers = np.sign(generator.standard_normal((128, 192))) * 2.0 ** generator.integers(-4, 3, (128, 192))
+    return [torch.from_numpy(one.astype(np.float32)).bfloat16() for one in (quarters, powers)]
+
+
+def nvfp4_errors_without_the_tensors_scale_are_the_references() -> None:
+    """Codes and scales of 4over6 under NVTE_NVFP4_4OVER6_ERR_USE_FAST_MATH=1 against Transformer Engine's own quantizer
+    in Python, which makes +0 of -0."""
+    import torch
+    import transformer_engine.pytorch as te
+    from transformer_engine.pytorch.custom_recipes.reference_nvfp4 import NVFP4QuantizerRef
+
+    differ = set()
+    for square, x in itertools.product((False, True), with_ties()):
+        for top in (256, 448):
+            for mode in ("MAE", "MSE"):
+                given = {"nvfp4_use_4over6": True, "nvfp4_e4m3_max": top, "nvfp4_4over6_err_mode": mode}
+                quantizer = te.NVFP4Quantizer(with_2d_quantization=square, **given)
+                plain = words(quantizer(x)._rowwise_scale_inv)
+                with environment(NVTE_NVFP4_4OVER6_ERR_USE_FAST_MATH="1"):
+                    made = quantizer(x)
+                tile = (16, 16) if square else (1, 16)
+                reference = NVFP4QuantizerRef(
+                    dtype=None, quant_tile_shape=tile, nvfp4_4over6_err_use_fast_math=True, **given
+                )
+                expected = reference.quantize(x)
+                without_sign = lambda codes: torch.where(codes & 7 == 0, codes & 7, codes)
+                for direction, codes, scales in (
+                    ("rowwise", expected.data, expected.scale), ("columnwise", expected.data_t, expected.scale_t),
+                ):  # fmt: skip
+                    own = getattr(made, f"_{direction}_data")
+                    pairs = lambda one: torch.stack([without_sign(one & 15), without_sign(one >> 4)])
+                    assert words(pairs(own)) == words(pairs(codes.view(torch.uint8))), (given, direction)
+                    stored = getattr(made, f"_{direction}_scale_inv")[: scales.shape[0], : scales.shape[1]]
+                    assert words(stored) == words(scales.view(torch.uint8)), (given, direction)
+                differ |= {(square, top, mode)} if words(made._rowwise_scale_inv) != plain else set()
+    assert differ >= {(False, top, mode) for top in (256, 448) for mode in ("MAE", "MSE")} | {(True, 256, "MAE")}
+
+
+def nvfp4_factors_in_bfloat16_are_the_tuned_kernels() -> None:
+    """Under NVTE_USE_FAST_MATH=1 by fp8lab's recipe of that kernel, which tests/python/quantizers holds beside a port of
+    it; where another kernel runs the variable changes nothing."""
+    import fp8lab
+    import torch
+    import transformer_engine.pytorch as te
+
+    def same(made, x, recipe, *directions: str) -> None:
+        for direction in directions:
+            expected = fp8lab.quantize(x, recipe, direction=direction)
+            assert words(getattr(made, f"_{direction}_data")) == words(expected.codes), (recipe, direction)
+            assert words(getattr(made, f"_{direction}_scale_inv")) == words(expected.scales("padded")), recipe
+
+    def quantized(x, **given):
+        with environment(NVTE_USE_FAST_MATH="1"):
+            return te.NVFP4Quantizer(**given)(x)
+
+    both = ("rowwise", "columnwise")
+    x = with_zeros(drawn(6, 96, 160, "bfloat16"))
+    assert words(fp8lab.quantize(x, "te_nvfp4").codes) != words(fp8lab.quantize(x, "te_nvfp4_fast_math").codes)
+    same(quantized(x), x, "te_nvfp4_fast_math", *both)
+    same(quantized(x, columnwise=False), x, "te_nvfp4_fast_math", "rowwise")
+    same(quantized(x, rowwise=False), x, "te_nvfp4", "columnwise")
+    same(quantized(x.float()), x.float(), "te_nvfp4", *both)
+    same(quantized(x[:80].contiguous()), x[:80].contiguous(), "te_nvfp4", *both)
+    same(quantized(x, with_2d_quantization=True), x, "te_nvfp4_2d", *both)
+    same(quantized(x, nvfp4_use_4over6=True, nvfp4_e4m3_max=256), x, "te_nvfp4_4over6", *both)
+    turned = {"with_rht": True, "with_post_rht_amax": True}
+    made = quantized(x, **turned)  # of 96 rows, whose transform and cast are two kernels
+    same(made, x, "te_nvfp4_fast_math", "rowwise")
+    turned_columns = te_reference_turned(x)
+    expected = fp8lab.quantize(turned_columns, "te_nvfp4_fast_math")
+    assert words(made._columnwise_data) == words(expected.codes)
+    assert words(made._columnwise_scale_inv) == words(expected.scales("padded"))
+    wide = drawn(7, 64, 128, "bfloat16")
+    expect(
+        NotImplementedError,
+        "NVFP4 with a Hadamard transform and NVTE_USE_FAST_MATH=1",
+        lambda: quantized(wide, **turned),
+    )
+    import transformer_engine_torch as tex
+
+    with environment(NVTE_USE_FAST_MATH="1"):
+        of_group = lambda: tex.split_quantize(wide[:48], [16, 32], [te.NVFP4Quantizer(**turned)] * 2)
+        expect(NotImplementedError, "NVFP4 with a Hadamard transform", of_group)
+    with environment(NVTE_USE_FAST_MATH="yes"):
+        expect(RuntimeError, "NVTE_USE_FAST_MATH must be 0 or 1, not 'yes'", lambda: te.NVFP4Quantizer()(x))
+    assert torch.equal(quantized(x)._amax_rowwise, x.float().abs().max().reshape(1))
+
+
+def te_reference_turned(x):
+    """The columns of a matrix after the Hadamard transform, as Transformer Engine's own quantizer in Python has them."""
+    from transformer_engine.pytorch.custom_recipes.reference_nvfp4 import NVFP4QuantizerRef
+
+    return NVFP4QuantizerRef(dtype=None, with_rht=True)._apply_rht(x.t().contiguous())
+
+
+def in_float32(value: float) -> float:
+    """A quotient, or a product, of float32 numbers, made in float64, rounded once: 53 bits are more than 2 * 24 + 1."""
+    return float(np.float32(value))
+
+
+def nearest_of(value: float, values: list[float]) -> float:
+    """The nearest of a format's magnitudes, the one of even code where two are, the largest above."""
+    value = min(value, values[-1])
+    return min(values, key=lambda one: (abs(one - value), values.index(one) % 2))
+
+
+E2M1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+E4M3 = [i * 2.0**-9 for i in range(8)] + [(8 + m) * 2.0 ** (e - 10) for e in range(1, 16) for m in range(8)][:-1]
+
+
+def shards_of_nvfp4_are_cast_as_the_kernels_do() -> None:
+    """Amaxes, scales and codes of two shards of a weight, step by step in exact numbers, each rounded where the kernels
+    of common/recipe/nvfp4.cu round."""
+    import torch
+    import transformer_engine_torch as tex
+
+    rows, columns = 48, 80
+    weight = with_zeros(drawn(8, rows, columns, "float32"))
+    weight[16:32, 16:32] = 2.0**-30
+    down, across = rows // 16, columns // 16
+    amaxes, whole = torch.zeros(down, across), torch.zeros(1)
+    cuts = [0, 7 * columns + 6, rows * columns]
+    shards = [weight.reshape(-1)[a:b] for a, b in zip(cuts, cuts[1:])]
+    for shard, start in zip(shards, cuts):
+        own, of_shard = torch.full((down, across), 9.0), torch.zeros(1)
+        tex.nvfp4_multi_tensor_compute_partial_amax([shard], [own], [of_shard], [rows], [columns], [start], 16)
+        amaxes, whole = torch.maximum(amaxes, own), torch.maximum(whole, of_shard)
+    tiles = weight.abs().view(down, 16, across, 16).amax(dim=(1, 3))
+    assert torch.equal(amaxes, tiles) and torch.equal(whole, tiles.max().reshape(1))
+    # 1. The scales.
+    scale = torch.zeros(1)
+    tex.nvfp4_compute_global_scale(whole, scale)
+    encode_scale = in_float32(2688 / float(whole))
+    assert float(scale) == encode_scale
+    made, codes, stored = torch.zeros(down, across), torch.full((128, 8), 255, dtype=torch.uint8), torch.zeros(1)
+    tex.nvfp4_multi_tensor_fused_scale([amaxes], [whole], [made], [codes], [stored], [down], [across], [128], 16)
+    times = in_float32(encode_scale * in_float32(1 / 6))
+    block = [[in_float32(one * times) for one in row] for row in tiles.tolist()]
+    of_block = [[nearest_of(one, E4M3) for one in row] for row in block]
+    assert made.tolist() == block and torch.equal(stored, whole)
+    expected = [E4M3.index(of_block[i // 16][j]) for i in range(rows) for j in range(across)]
+    assert codes.reshape(-1).tolist()[: 128 * across] == expected + [0] * (128 - rows) * across
+    assert codes.reshape(-1).tolist()[128 * across :] == [255] * 128 * (8 - across)
+    # 2. The codes, in a buffer of the weight and one byte more.
+    packed = torch.full((rows * columns // 2 + 1,), 0xAB, dtype=torch.uint8)
+    for shard, start in zip(shards, cuts):
+        part = packed[start // 2 : (start + shard.numel() + 1) // 2]
+        tex.nvfp4_multi_tensor_2d_partial_cast([shard], [part], [made], [scale], [rows], [columns], [start], 16)
+    inverse, most = in_float32(1 / encode_scale), float(np.finfo(np.float32).max)
+    for at, value in enumerate(weight.reshape(-1).tolist()):
+        d = of_block[at // columns // 16][at % columns // 16]
+        product = in_float32(d * inverse)
+        factor = min(in_float32(1 / product), most) if product > 0 else most
+        code = E2M1.index(nearest_of(abs(in_float32(value * factor)), E2M1)) + (8 if np.signbit(value) else 0)
+        assert int(packed[at // 2]) >> at % 2 * 4 & 15 == code, (at, value)
+    assert int(packed[-1]) == 0xAB
+    # 3. They are those of a cast of the whole.
+    import transformer_engine.pytorch as te
+
+    cast = te.NVFP4Quantizer(with_2d_quantization=True, columnwise=False)(weight)
+    assert words(cast._rowwise_data) == words(packed[:-1])
+    assert words(cast._rowwise_scale_inv[:rows, :across]) == words(codes.reshape(-1)[: rows * across])
+    # 4. Ends: an amax of 0, an infinite one and one of a subnormal number; a shard of an odd length, and at an odd place.
+    ends = torch.tensor([0.0, float("inf"), 2.0**-149])
+    tex.nvfp4_compute_global_scale(ends, ends)
+    assert ends.tolist() == [1.0, 0.0, most]
+    tex.nvfp4_multi_tensor_2d_partial_cast([shards[0][:3]], [packed[:2]], [made], [scale], [rows], [columns], [0], 16)
+    assert words(packed[:1]) == words(cast._rowwise_data.reshape(-1)[:1])
+    odd = lambda: tex.nvfp4_multi_tensor_2d_partial_cast(
+        [shards[0]], [packed], [made], [scale], [rows], [columns], [1], 16
+    )
+    expect(NotImplementedError, "an NVFP4 shard that begins at an odd element", odd)
+
+
+def master_weights_of_nvfp4_are_cast_in_one_process() -> None:
+    """Transformer Engine's own distributed cast, of a group of one, gives the codes of the quantizer."""
+    import tempfile
+    from pathlib import Path
+
+    import torch
+    import transformer_engine.pytorch as te
+    from transformer_engine.pytorch.tensor.utils import quantize_master_weights
+
+    master = drawn(9, 64, 128, "float32")
+    quantizer = te.NVFP4Quantizer(with_2d_quantization=True)
+    weight = quantizer(torch.ones_like(master))
+    expected = quantizer(master)
+    with tempfile.TemporaryDirectory() as folder:
+        torch.distributed.init_process_group("gloo", init_method=Path(folder, "store").as_uri(), rank=0, world_size=1)
+        try:
+            quantize_master_weights([weight], [master.reshape(-1)], [0], torch.distributed.group.WORLD)
+        finally:
+            torch.distributed.destroy_process_group()
+    for name in ("_rowwise_data", "_rowwise_scale_inv", "_amax_rowwise"):
+        assert words(getattr(weight, name)) == words(getattr(expected, name)), name
+
+
+def a_group_in_a_larger_buffer_is_quantized_again() -> None:
+    """An MXFP8 group with empty members and unused rows behind them: its values, and columnwise data made of them."""
+    import fp8lab
+    import torch
+    import transformer_engine.pytorch as te
+    import transformer_engine_torch as tex
+
+    sizes, columns = [128, 0, 256], 128
+    x = drawn(10, 512, columns, "bfloat16")
+    first = torch.tensor(sizes)
+    quantizer = te.MXFP8Quantizer(tex.DType.kFloat8E4M3, columnwise=False)
+    group = tex.group_quantize(x, quantizer, len(sizes), first)
+    values = tex.group_dequantize(group, tex.DType.kBFloat16).rowwise_data.view(512, columns)
+    parts = [part for part in torch.split(x[:384], sizes) if len(part)]
+    expected = torch.cat([torch.from_numpy(fp8lab.dequantize(fp8lab.quantize(one, "te_mxfp8"))) for one in parts])
+    assert torch.equal(values[:384].float(), expected) and not values[384:].any()
+    scales = group.scale_inv.clone()
+    of_op = te.MXFP8Quantizer(tex.DType.kFloat8E4M3)
+    of_op.optimize_for_gemm = True
+    made = tex.group_requantize_inplace(group, of_op, len(sizes), first, tex.DType.kBFloat16, return_dequantized=True)
+    assert torch.equal(made, values) and group.scale_inv.shape == scales.shape and group._with_gemm_swizzled_scales
+    start = 0
+    for part, member in zip((part for part in torch.split(values[:384], sizes)), group.split_into_quantized_tensors()):
+        if not len(part):
+            continue
+        rowwise = fp8lab.quantize(x[start : start + len(part)], "te_mxfp8")
+        columnwise = fp8lab.quantize(part, "te_mxfp8", direction="columnwise")
+        start += len(part)
+        assert words(member._rowwise_data) == words(rowwise.codes)
+        assert words(member._rowwise_scale_inv) == words(rowwise.scales("swizzled"))
+        assert words(member._columnwise_data) == words(columnwise.codes)
+        assert words(member._columnwise_scale_inv) == words(columnwise.scales("swizzled"))
+    again = lambda **given: tex.group_requantize_inplace(group, of_op, len(sizes), first, tex.DType.kBFloat16, **given)
+    assert again() is None
+    expect(RuntimeError, "compact format", lambda: again(return_dequantized=True))
+    group.columnwise_data = None
+    expect(RuntimeError, "cannot be rebuilt", again)
+    assert tuple(tex.dequantize(of_op(x[:0]), tex.DType.kFloat32).shape) == (0, columns)
+
+
+def a_group_by_known_amaxes_is_that_of_its_members() -> None:
+    """nvfp4_group_quantize_with_amax by each member's own amaxes is group_quantize; by others it is not."""
+    import torch
+    import transformer_engine.pytorch as te
+    import transformer_engine_torch as tex
+
+    sizes = [128, 0, 128]
+    x = drawn(11, 256, 128, "bfloat16")
+    quantizer = te.NVFP4Quantizer(with_rht=True, with_post_rht_amax=True)
+    expected = tex.group_quantize(x, quantizer, len(sizes), torch.tensor(sizes))
+    own = [quantizer(part) for part in torch.split(x, sizes) if len(part)]
+    amaxes = {}
+    for name in ("rowwise", "columnwise"):
+        of_members = [float(getattr(one, f"_amax_{name}")) for one in own]
+        amaxes[f"{name}_amax"] = torch.tensor([of_members[0], 1.0, of_members[1]])
+    call = lambda **given: tex.nvfp4_group_quantize_with_amax(x, quantizer, len(sizes), torch.tensor(sizes), **given)
+    made = call(**amaxes)
+    for name in ("rowwise_data", "columnwise_data", "scale_inv", "columnwise_scale_inv"):
+        assert words(getattr(made, name)) == words(getattr(expected, name)), name
+    assert made.amax is amaxes["rowwise_amax"] and made.columnwise_amax is amaxes["columnwise_amax"]
+    larger = call(rowwise_amax=amaxes["rowwise_amax"] * 3, columnwise_amax=amaxes["columnwise_amax"])
+    assert words(larger.scale_inv) != words(expected.scale_inv)
+    expect(
+        RuntimeError,
+        "columnwise_amax must be 3 numbers of float32",
+        lambda: call(**{**amaxes, "columnwise_amax": torch.ones(2)}),
+    )
+
+
 def _of(check, *arguments: str):
     return {f"{check.__name__}[{argument}]": lambda argument=argument: check(argument) for argument in arguments}
 
@@ -687,6 +981,9 @@ CHECKS = {
         **_all(
             linear_under_delayed_scaling_on_blackwell, linear_under_block_scaling_on_blackwell, linear_under_nvfp4,
             stochastic_rounding_has_the_right_mean, swizzled_scales_multiply_the_same, the_device_answers,
+            nvfp4_errors_without_the_tensors_scale_are_the_references, nvfp4_factors_in_bfloat16_are_the_tuned_kernels,
+            shards_of_nvfp4_are_cast_as_the_kernels_do, master_weights_of_nvfp4_are_cast_in_one_process,
+            a_group_in_a_larger_buffer_is_quantized_again, a_group_by_known_amaxes_is_that_of_its_members,
         ),
     },
 }  # fmt: skip
