@@ -17,7 +17,7 @@
 #include "fp8lab/reference/operators/softmax.hpp"
 #include "rounded_steps.hpp"
 
-namespace fp8lab::tests {
+namespace fp8lab::tests::operator_exactness {
 namespace {
 
 struct Measured {
@@ -555,4 +555,4 @@ TEST_CASE("exactness: every activation has two rows, one for each direction") {
 }
 
 }  // namespace
-}  // namespace fp8lab::tests
+}  // namespace fp8lab::tests::operator_exactness
