@@ -82,52 +82,37 @@ KernelActivation activation_of(const std::string& name) { return find_named(kern
 void run_activation(const std::string& name, const ActivationFields& parameters, const TypedArray& x,
                     const std::optional<Array<float>>& scales, const TypedArray& out, std::size_t interleave,
                     const OptionFields& options) {
-  const MatrixView in = view_of(x);
-  const FloatOutput to = output_of(out);
   const KernelActivation kind = activation_of(name);
-  const OperatorOptions how = options_of(options);
-  const auto of_rows = scales ? view(*scales) : std::span<const float>();
-  const py::gil_scoped_release release;
-  if (scales) return scaled_activation(kind, parameters_of(parameters), in, of_rows, to, {interleave}, how);
-  activation(kind, parameters_of(parameters), in, to, how);
+  if (!scales) {
+    return released(activation, kind, parameters_of(parameters), view_of(x), output_of(out), options_of(options));
+  }
+  released(scaled_activation, kind, parameters_of(parameters), view_of(x), view(*scales), output_of(out),
+           ScaledLayout{interleave}, options_of(options));
 }
 
 /// `sums` gets the gradient by the bias, or by the scales where there are any; it may be empty.
 void run_activation_backward(const std::string& name, const ActivationFields& parameters, const TypedArray& grad,
                              const TypedArray& x, const std::optional<Array<float>>& scales, const TypedArray& dx,
                              Array<float> sums, std::size_t interleave, const OptionFields& options) {
-  const MatrixView of_output = view_of(grad);
-  const MatrixView in = view_of(x);
-  const FloatOutput to = output_of(dx);
   const KernelActivation kind = activation_of(name);
-  const OperatorOptions how = options_of(options);
-  const auto of_rows = scales ? view(*scales) : std::span<const float>();
-  const auto more = mutable_view(sums);
-  const py::gil_scoped_release release;
-  if (scales) {
-    scaled_activation_backward(kind, parameters_of(parameters), of_output, in, of_rows, to, more, {interleave}, how);
-  } else {
-    activation_backward(kind, parameters_of(parameters), of_output, in, to, more, how);
+  if (!scales) {
+    return released(activation_backward, kind, parameters_of(parameters), view_of(grad), view_of(x), output_of(dx),
+                    mutable_view(sums), options_of(options));
   }
+  released(scaled_activation_backward, kind, parameters_of(parameters), view_of(grad), view_of(x), view(*scales),
+           output_of(dx), mutable_view(sums), ScaledLayout{interleave}, options_of(options));
 }
 
 /// layernorm(), or rmsnorm() where there is no beta.
 void run_norm(const NormFields& parameters, const TypedArray& x, const TypedArray& gamma,
               const std::optional<TypedArray>& beta, const TypedArray& out, Array<float> mean, Array<float> rsigma,
               const OptionFields& options) {
-  const MatrixView in = view_of(x);
-  const MatrixView g = view_of(gamma);
-  const FloatOutput to = output_of(out);
-  const OperatorOptions how = options_of(options);
-  const auto means = mutable_view(mean);
-  const auto factors = mutable_view(rsigma);
   if (beta) {
-    const MatrixView b = view_of(*beta);
-    const py::gil_scoped_release release;
-    return layernorm(parameters_of(parameters), in, g, b, to, means, factors, how);
+    return released(layernorm, parameters_of(parameters), view_of(x), view_of(gamma), view_of(*beta), output_of(out),
+                    mutable_view(mean), mutable_view(rsigma), options_of(options));
   }
-  const py::gil_scoped_release release;
-  rmsnorm(parameters_of(parameters), in, g, to, factors, how);
+  released(rmsnorm, parameters_of(parameters), view_of(x), view_of(gamma), output_of(out), mutable_view(rsigma),
+           options_of(options));
 }
 
 void run_layernorm_backward(bool zero_centered_gamma, const TypedArray& grad, const TypedArray& x,
@@ -233,16 +218,9 @@ void run_rope_qkv_backward(const QkvSizes& sizes, const QkvWidths& widths, const
 /// Runs dropout(), or without a state its gradient, which reads the mask.
 void run_dropout(float probability, const std::optional<std::pair<std::uint64_t, std::uint64_t>>& state,
                  const TypedArray& x, const TypedArray& out, Array<std::uint8_t> mask, int threads) {
-  const FloatSpan in = elements_of(x);
-  const FloatOutput to = output_of(out);
-  if (!state) {
-    const auto bits = view(mask);
-    const py::gil_scoped_release release;
-    return dropout_backward(probability, in, bits, to, threads);
-  }
-  const auto bits = mutable_view(mask);
-  const py::gil_scoped_release release;
-  dropout(probability, {state->first, state->second}, in, to, bits, threads);
+  if (!state) return released(dropout_backward, probability, elements_of(x), view(mask), output_of(out), threads);
+  released(dropout, probability, DropoutState{state->first, state->second}, elements_of(x), output_of(out),
+           mutable_view(mask), threads);
 }
 
 /// topk, groups, group_topk and radix_from; score, softmax_first and scaling.
