@@ -29,6 +29,7 @@ DEVICE_VARIABLE, PRETEND_VARIABLE = "FP8LAB_TE_DEVICE", "FP8LAB_TE_PRETEND_CUDA"
 
 _TRITON = "transformer_engine.pytorch.triton"
 _ONNX = "transformer_engine.pytorch.te_onnx_extensions"
+_MSAMP = "msamp"
 #: What Transformer Engine reads when it is imported or run: of attention what PyTorch computes.
 _SETTINGS = {"NVTE_FRAMEWORK": "pytorch", "NVTE_FLASH_ATTN": "0", "NVTE_FUSED_ATTN": "0"}
 _INSTALL = (
@@ -137,12 +138,36 @@ class _Finder(importlib.abc.MetaPathFinder):
             from fp8lab.te.extension import make_refusing_module
 
             return importlib.machinery.ModuleSpec(name, _Loader(make_refusing_module))
+        if name == _MSAMP and importlib.machinery.PathFinder.find_spec(name, path, target) is None:
+            return importlib.machinery.ModuleSpec(name, _Loader(_make_msamp), is_package=True)
         if name in _LOADERS:
             spec = importlib.machinery.PathFinder.find_spec(name, path, target)
             if spec is not None:
                 spec.loader = _LOADERS[name](spec.loader)
             return spec
         return None
+
+    def find_distributions(self, context: Any = None) -> list[importlib.metadata.Distribution]:
+        """MS-AMP, by which accelerate decides whether it is there. One that is installed comes first."""
+        from fp8lab.msamp._module import DISTRIBUTION, Distribution
+
+        name = getattr(context, "name", None)
+        if name is None or name.lower().replace("_", "-") != DISTRIBUTION:
+            return []
+        installed = importlib.metadata.MetadataPathFinder.find_distributions(context)
+        return [] if any(True for _ in installed) else [Distribution()]
+
+
+def _make_msamp(name: str) -> types.ModuleType:
+    """The module, and DistributedDataParallel with its gradients, as an import of MS-AMP does it."""
+    import torch
+
+    from fp8lab.msamp import FP8DistributedDataParallel
+    from fp8lab.msamp._module import make_module
+
+    assert _ACTIVATION is not None
+    _ACTIVATION.replace(torch.nn.parallel, "DistributedDataParallel", FP8DistributedDataParallel)
+    return make_module(name)
 
 
 _LOADERS: dict[str, Any] = {
@@ -212,9 +237,17 @@ class Activation:
             return
         self._mode.__exit__(None, None, None)
         sys.meta_path.remove(self._finder)
+        if getattr(sys.modules.get(_MSAMP), "__spec__", None) is not None and isinstance(
+            sys.modules[_MSAMP].__spec__.loader, _Loader  # type: ignore[union-attr]
+        ):
+            del sys.modules[_MSAMP]
         self._replaced.undo()
         for name, value in self._environment.items():
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+    def replace(self, owner: Any, name: str, value: Any) -> None:
+        """Has an attribute be another one for as long as the device is emulated."""
+        self._replaced.set(owner, name, value)
 
     @property
     def mode(self) -> Any:
@@ -258,7 +291,7 @@ def register_operators(operators: Any) -> None:
     import torch
 
     assert _ACTIVATION is not None
-    _ACTIVATION._replaced.set(torch.ops, "tex_ts", operators)
+    _ACTIVATION.replace(torch.ops, "tex_ts", operators)
 
 
 def activate(device: str = "h100", *, pretend_cuda: bool = False) -> Activation:
