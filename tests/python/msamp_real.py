@@ -18,7 +18,7 @@ import fp8lab
 import ml_dtypes
 import numpy as np
 import torch
-from msamp_scenarios import SCENARIOS, STEPS, network, summary, train
+from msamp_scenarios import RANK_STEPS, SCENARIOS, STEPS, in_ranks, network, rank_loss, shared, summary, train
 
 #: Of github.com/Azure/MS-AMP, version 0.4.0.
 COMMIT = "9746ea85289f8e6233646e73ace35f730d1245d5"
@@ -46,7 +46,7 @@ def track(amax: torch.Tensor, x: torch.Tensor) -> None:
     """atomicMax of the bits, of the largest number."""
     numbers = np.abs(x.float().numpy())
     found = np.float32(np.fmax.reduce(numbers, axis=None, initial=np.float32(0)))
-    bits = max(int(amax.numpy().view(np.int32)), int(found.view(np.int32)))
+    bits = max(int(amax.numpy().view(np.int32).reshape(-1)[0]), int(found.view(np.int32)))
     amax.fill_(float(np.int32(bits).view(np.float32)))
 
 
@@ -248,20 +248,67 @@ def zero(model, kind, options, states):
     return model, Zero(), masters
 
 
-def main(folder: str, steps: int = STEPS) -> None:
+# --- several ranks ----------------------------------------------------------------------------------------------------
+
+
+def summed(tensor, qtype, op=None, group=None, async_op=False):
+    """The library's all-reduce, along a ring: an addition of two codes in float16, and a satfinite cast."""
+    import torch.distributed as dist
+
+    kind = {"kFloat8E4M3": ml_dtypes.float8_e4m3fn, "kFloat8E5M2": ml_dtypes.float8_e5m2}[qtype.name]
+    ranks = dist.get_world_size()
+    flat = tensor.contiguous().view(-1)
+    gathered = [torch.empty_like(flat) for _ in range(ranks)]
+    dist.all_gather(gathered, flat)
+    size = -(-flat.numel() // ranks)
+    made = []
+    for part in range(ranks):
+        chunks = [one.numpy()[part * size : (part + 1) * size].view(kind) for one in gathered]
+        total = chunks[(part + 1) % ranks]
+        for i in range(2, ranks + 1):
+            exact = total.astype(np.float16) + chunks[(part + i) % ranks].astype(np.float16)
+            total = codes_of(exact.astype(np.float32), kind).view(kind)
+        made.append(total.view(np.uint8))
+    flat.copy_(torch.from_numpy(np.concatenate(made)))
+    if flat.data_ptr() != tensor.data_ptr():
+        tensor.copy_(flat.view(tensor.shape))
+    return SimpleNamespace(wait=lambda: None) if async_op else None
+
+
+def ranked(method: str, rank: int, steps: int) -> dict:
+    """A training over ranks: by all_reduce_grads, or under FP8DistributedDataParallel."""
+    from msamp.nn.distributed import FP8DistributedDataParallel
+    from msamp.operators.dist_op import DistOp
+
+    DistOp.all_reduce = summed
+    model, optimizer, _ = prepare("O2", "AdamW", {"lr": 0.01}, shared())
+    module = FP8DistributedDataParallel(model) if method == "ddp" else model
+    losses = []
+    for step in range(steps):
+        loss, kept = rank_loss(module, step, rank)
+        loss.backward()
+        optimizer.all_reduce_grads(model)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(kept)
+    return summary(losses, model, optimizer)
+
+
+def main(folder: str, steps: int = STEPS, rank_steps: int = RANK_STEPS) -> None:
     torch.set_num_threads(1)
     stand_in()
     sys.path.insert(0, folder)
-    from msamp.nn import clip_grad_norm_
-
     found = {}
+    for ranks in (2, 4):
+        for method in ("code", "ddp"):
+            made = in_ranks(ranks, lambda rank, method=method: ranked(method, rank, rank_steps))
+            found[f"{method} {ranks}"] = made[0]
     for name, (level, kind, options, dtype) in SCENARIOS.items():
         model, optimizer, masters = prepare(level, kind, options, network())
-        clip = None if level == "O3" else clip_grad_norm_
-        losses = train(model, optimizer, dtype, steps, clip)
+        losses = train(model, optimizer, dtype, steps)
         found[name] = summary(losses, model, optimizer, masters)
     print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:3]))
+    main(sys.argv[1], *map(int, sys.argv[2:]))

@@ -39,8 +39,10 @@ def fma(a: torch.Tensor | float, b: torch.Tensor, c: torch.Tensor) -> torch.Tens
 
 
 def rooted(x: torch.Tensor) -> torch.Tensor:
-    """The square root of a float32 tensor, correctly rounded: torch's own on a CPU is an ulp away at times. Of float64 it
-    may be so too, and a root of a float32 number is never so near to halfway between two."""
+    """The square root of a float32 tensor, correctly rounded: torch's own on a CPU is an ulp away at times.
+
+    Of float64 it may be so too, and a root of a float32 number is never so near to halfway between two.
+    """
     return x.double().sqrt().float()
 
 

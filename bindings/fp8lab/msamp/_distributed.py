@@ -144,9 +144,9 @@ def all_reduce_average(gradients: Sequence[ScalingTensor], *, schedule: str = "r
 class AutoScale:
     """The automatic scaling of FP8-LM, section 2.1, which MS-AMP's code does not have: its issue 41 asks for it.
 
-    Each rank quantizes mu g by a scale of its own. The smallest scale of the ranks is the one of all, by which codes are
-    made again; their sum in FP8 is the gradient. mu halves after a step in which more than ``threshold`` of a tensor's
-    codes are the largest one, and otherwise doubles over ``interval`` steps.
+    Each rank quantizes mu g by a scale of its own. The smallest scale of the ranks is the one of all, by which codes
+    are made again; their sum in FP8 is the gradient. mu halves after a step in which more than ``threshold`` of a
+    tensor's codes are the largest one, and otherwise doubles over ``interval`` steps.
 
     Parameters
     ----------
@@ -210,8 +210,8 @@ class FP8DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
     A weight's gradient keeps its precision until those of its bucket are there. Then all get the scale of the largest
     amax of the ranks, times 1 / sqrt(N), are cast, summed in FP8, and their inverse scales are divided by N.
 
-    As in the original the scale of a gradient that is exactly 0 is the last one times 1 / sqrt(N), so that it decays: of
-    4 ranks its inverse overflows after 128 steps, and the gradient is NaN.
+    As in the original the scale of a gradient that is exactly 0 is the last one times 1 / sqrt(N), so that it decays:
+    of 4 ranks its inverse overflows after 128 steps, and the gradient is NaN.
 
     Parameters
     ----------

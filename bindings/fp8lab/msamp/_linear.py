@@ -22,6 +22,7 @@ from fp8lab.msamp._tensors import (
     ScalingTensor,
     cast,
     check_plain,
+    is_here,
     scaling_factor,
 )
 from fp8lab.te.devices import Device, find_device
@@ -324,7 +325,7 @@ def check_model(model: Any) -> dict[int, tuple[str, torch.nn.Linear]]:
     for name, layer in layers.values():
         if layer.weight.dtype not in _NAMES:
             raise TypeError(f"{name}.weight must be float32, float16 or bfloat16, not {layer.weight.dtype}")
-        if layer.weight.device.type != "cpu":
+        if not is_here(layer.weight.device):
             raise TypeError(f"{name}.weight must be on the CPU, not on {layer.weight.device}")
     return layers
 

@@ -33,5 +33,7 @@ def make_module(name: str) -> types.ModuleType:
     made = types.ModuleType(name, "MS-AMP as fp8lab.msamp computes it.")
     for own in ("LBAdam", "LBAdamW", "clip_grad_norm_", "initialize"):
         setattr(made, own, getattr(msamp, own))
-    vars(made).update(__version__=VERSION, __path__=[], opt_levels=["O1", "O2"], __all__=["clip_grad_norm_", "initialize"])
+    vars(made).update(
+        __version__=VERSION, __path__=[], opt_levels=["O1", "O2"], __all__=["clip_grad_norm_", "initialize"]
+    )
     return made

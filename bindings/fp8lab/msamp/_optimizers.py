@@ -91,7 +91,8 @@ class LBAdamW(torch.optim.Optimizer):
         self.bias_correction = check_bool(bias_correction, "bias_correction")
         self.tensor_scale = check_bool(tensor_scale, "tensor_scale")
         defaults = {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": check_bool(maximize, "maximize"),
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
+            "maximize": check_bool(maximize, "maximize"),
         }  # fmt: skip
         _check_group(defaults)
         super().__init__(params, defaults)

@@ -39,11 +39,25 @@ _PLAIN = (torch.float32, torch.float16, torch.bfloat16)
 _NAMES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 
+def is_here(device: Any) -> bool:
+    """Whether a device is the CPU, or the one that fp8lab.te emulates on it."""
+    from fp8lab.te._activation import active_device
+
+    kind = torch.device(device).type
+    if kind != "cuda":
+        return kind == "cpu"
+    try:
+        active_device()
+    except RuntimeError:
+        return False
+    return True
+
+
 def check_plain(x: Any, argument: str) -> torch.Tensor:
     """Requires a tensor on the CPU of a type that MS-AMP casts from."""
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"{argument} must be a torch tensor, not {kind_of(x)}")
-    if x.device.type != "cpu":
+    if not is_here(x.device):
         raise TypeError(f"{argument} must be on the CPU, not on {x.device}")
     if x.dtype not in _PLAIN:
         raise TypeError(f"{argument} must be float32, float16 or bfloat16, not {str(x.dtype).removeprefix('torch.')}")
@@ -67,9 +81,9 @@ def scaling_factor(amax: torch.Tensor, scale: torch.Tensor, largest: float, marg
     Returns
     -------
     Tensor of float32
-        2^(floor(log2(q)) - margin), where q is the rounded reciprocal of the amax times ``largest``, rounded: so PyTorch
-        divides a number by a tensor. It is infinite for an amax below ``largest`` / 2^128. log2 is correctly rounded to
-        float32.
+        2^(floor(log2(q)) - margin), where q is the rounded reciprocal of the amax times ``largest``, rounded: so
+        PyTorch divides a number by a tensor. It is infinite for an amax below ``largest`` / 2^128. log2 is correctly
+        rounded to float32.
 
     Raises
     ------
@@ -85,7 +99,7 @@ def scaling_factor(amax: torch.Tensor, scale: torch.Tensor, largest: float, marg
         raise ValueError(f"scale must have the shape {tuple(amax.shape)} of amax, not {tuple(scale.shape)}")
     margin = check_int(margin, "margin", -(2**20), 2**20)
     quotient = torch.reciprocal(amax) * largest
-    # Of float64, rounded: a logarithm is not halfway between two floats. torch's own of float32 is an ulp away at times.
+    # Of float64, rounded: a logarithm is not halfway between two floats. torch's own of float32 may be an ulp away.
     exponent = torch.floor(torch.log2(quotient.double()).float()) - margin
     magnitude = exponent.abs()
     power = torch.ldexp(torch.ones_like(amax), magnitude.nan_to_num(0, 0, 0).clamp(0, 127).int())
@@ -293,7 +307,7 @@ class ScalingTensor:
         """The numbers in a torch type, or with a device alone the tensor itself, for there is the CPU only."""
         wanted = [one for one in (*args, *options.values()) if isinstance(one, torch.dtype)]
         for one in (*args, *options.values()):
-            if isinstance(one, (str, torch.device)) and torch.device(one).type != "cpu":
+            if isinstance(one, (str, torch.device)) and not is_here(one):
                 raise TypeError(f"a ScalingTensor is on the CPU, and cannot go to {one}")
         if not wanted:
             return self
