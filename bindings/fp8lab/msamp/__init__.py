@@ -11,9 +11,6 @@
 accelerate its backend.
 """
 
-import sys
-
-from fp8lab._entry import guard as _guard
 from fp8lab.msamp._distributed import (
     AutoScale,
     FP8DistributedDataParallel,
@@ -50,5 +47,3 @@ __all__ = [
     "scaling_factor",
     "sum_codes",
 ]
-
-_guard(sys.modules[__name__], ["scaling_factor", "cast", "initialize", "initialize_zero", "replace_linears"])

@@ -7,6 +7,7 @@ The code is msamp/common/tensor/tensor_dist.py, msamp/nn/distributed.py and msam
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -238,7 +239,7 @@ class FP8DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
         self._build(weights, self.bucket_bytes_cap)
         for number, bucket in enumerate(self._buckets):
             for i, weight in enumerate(bucket):
-                weight.register_backward_post_hook(lambda _, number=number, i=i: self._ready(number, i))
+                weight.register_backward_post_hook(functools.partial(self._ready, number, i))
 
     def _build(self, weights: list[ScalingParameter], cap: int) -> None:
         """Buckets from the last weight to the first."""
@@ -251,7 +252,7 @@ class FP8DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
         if bucket:
             self._buckets.append(bucket)
 
-    def _ready(self, number: int, i: int) -> None:
+    def _ready(self, number: int, i: int, _gradient: Any) -> None:
         if not self._waiting:
             raise RuntimeError("backward ran without a forward pass of the DistributedDataParallel module before it")
         waiting = self._waiting[number]
@@ -274,6 +275,7 @@ class FP8DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
         return super().forward(*inputs, **options)
 
 
+@entry
 def reduce_bucket(weights: Sequence[ScalingTensor], group: Any, schedule: str) -> None:
     """Replaces the gradients of weights, in high precision, by their averages in E4M3."""
     gradients = [one.grad for one in weights]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from fp8lab._arrays import check_bool, check_choice, kind_of
+from fp8lab._entry import entry
 from fp8lab.msamp._distributed import AutoScale
 from fp8lab.msamp._linear import Linear, check_model, replace_linears
 from fp8lab.msamp._optimizers import LBAdam, LBAdamW
@@ -72,6 +73,7 @@ def _device(device: str | None) -> str:
         return "h100"
 
 
+@entry
 def initialize(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer | None = None,
@@ -164,6 +166,7 @@ def _kind_of(optimizer: Any) -> tuple[type[LBAdamW], dict[str, Any]]:
     return (LBAdamW if is_decoupled else LBAdam), {k: v for k, v in defaults.items() if k not in _DROPPED}
 
 
+@entry
 def initialize_zero(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer | None = None,

@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 import fp8lab
 from fp8lab._arrays import check_bool, check_choice, check_int, kind_of
+from fp8lab._entry import entry
 from fp8lab.msamp._tensors import (
     LARGEST,
     STORAGE,
@@ -81,6 +82,7 @@ class ModelState:
         return f"<ModelState of {len(self.metas)} FP8 layers on {self.device.name}>"
 
 
+@entry
 def _update(metas: list[ScalingMeta]) -> None:
     """Makes the scales of the windows, this step included, and moves these on. After an infinite or NaN amax a window
     begins anew."""
@@ -107,6 +109,7 @@ def _padded(matrix: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.pad(matrix, (0, columns, 0, rows)) if rows or columns else matrix
 
 
+@entry
 def gemm(
     left: ScalingTensor,
     right: ScalingTensor,
@@ -121,34 +124,26 @@ def gemm(
     output = _NAMES[dtype]
     addend = None if c is None else _padded(c.detach().float()).numpy()
     threads = torch.get_num_threads()
-    if has_fp8:
-        recipe = _recipe(device.fp8, device.promote_k if splits else 0, output)
-        operands = [_padded(one.value).contiguous().numpy() for one in (left, right)]
-        scales = [one.meta.scale_inv for one in (left, right)]
-        formats = {"format_a": left.qtype, "format_b": right.qtype}
-        if not all(bool(torch.isfinite(scale)) for scale in scales):
-            return _with_infinite_scale(operands, scales, formats, recipe, addend, dtype)[:rows, :columns].contiguous()
-        made = fp8lab.gemm(
-            *operands, recipe, scale_a=float(scales[0]), scale_b=float(scales[1]), c=addend, threads=threads, **formats
-        )
-    else:
+    if not has_fp8:
         model = {"float32": device.tf32, "float16": device.fp16, "bfloat16": device.bf16}[output]
-        made = fp8lab.gemm(
-            *[_padded(one.to(dtype)) for one in (left, right)], _recipe(model, 0, output), c=addend, threads=threads
-        )
-    result: torch.Tensor = as_tensor(made)[:rows, :columns].contiguous()
-    return result
+        wide = [_padded(one.to(dtype)) for one in (left, right)]
+        made = fp8lab.gemm(wide[0], wide[1], _recipe(model, 0, output), c=addend, threads=threads)
+        return _unpadded(made, rows, columns)
+    promote_k = device.promote_k if splits else 0
+    a, b = (_padded(one.value).contiguous().numpy() for one in (left, right))
+    scales = [left.meta.scale_inv, right.meta.scale_inv]
+    options: dict[str, Any] = {"format_a": left.qtype, "format_b": right.qtype, "threads": threads}
+    if all(bool(torch.isfinite(scale)) for scale in scales):
+        options |= {"scale_a": float(scales[0]), "scale_b": float(scales[1]), "c": addend}
+        return _unpadded(fp8lab.gemm(a, b, _recipe(device.fp8, promote_k, output), **options), rows, columns)
+    # Of an infinite or NaN scale_inv each sum is multiplied by that.
+    total = as_tensor(fp8lab.gemm(a, b, _recipe(device.fp8, promote_k, "float32"), **options)) * (scales[0] * scales[1])
+    total = total if addend is None else total + torch.from_numpy(addend)
+    return total[:rows, :columns].contiguous().to(dtype)
 
 
-def _with_infinite_scale(
-    operands: list[Any], scales: list[torch.Tensor], formats: dict[str, str], recipe: Any, addend: Any, dtype: Any
-) -> torch.Tensor:
-    """The product of a tensor whose scale_inv is infinite or NaN: each sum is multiplied by that."""
-    sums: torch.Tensor = as_tensor(
-        fp8lab.gemm(*operands, _recipe(recipe.model, recipe.promote_k, "float32"), **formats)
-    )
-    total = sums * (scales[0] * scales[1])
-    return (total if addend is None else total + torch.from_numpy(addend)).to(dtype)
+def _unpadded(product: Any, rows: int, columns: int) -> torch.Tensor:
+    return as_tensor(product)[:rows, :columns].contiguous()
 
 
 class _Function(torch.autograd.Function):
@@ -248,14 +243,14 @@ class Linear(torch.nn.Module):
         self.state.metas.append(self.scaling_metas)
         value = torch.zeros(out_features, in_features, dtype=STORAGE[weight_qtype])
         weight = ScalingParameter(ScalingTensor(value, ScalingMeta(weight_qtype)))
-        weight.layer = self  # type: ignore[attr-defined]
-        self._parameters["weight"] = weight  # type: ignore[assignment]
+        weight.layer = self
+        self._parameters["weight"] = weight
         has_bias = check_bool(bias, "bias")
         self.bias = torch.nn.Parameter(torch.zeros(out_features, dtype=bias_dtype)) if has_bias else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x W^T + b; the products are of autocast's type, or else of x's."""
-        return linear(x, self._parameters["weight"], self.bias)  # type: ignore[arg-type]
+        return linear(x, self._parameters["weight"], self.bias)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Linear:
         """What ``to``, ``half`` and their like do: the bias alone changes."""

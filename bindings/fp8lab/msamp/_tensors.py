@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from fp8lab._arrays import check_choice, check_int, kind_of
+from fp8lab._entry import entry
 from fp8lab.msamp._arithmetic import decoded, encoded, number_amax
 
 __all__ = ["ScalingMeta", "ScalingParameter", "ScalingTensor", "cast", "scaling_factor"]
@@ -43,7 +44,7 @@ def is_here(device: Any) -> bool:
     """Whether a device is the CPU, or the one that fp8lab.te emulates on it."""
     from fp8lab.te._activation import active_device
 
-    kind = torch.device(device).type
+    kind: str = torch.device(device).type
     if kind != "cuda":
         return kind == "cpu"
     try:
@@ -64,6 +65,7 @@ def check_plain(x: Any, argument: str) -> torch.Tensor:
     return x
 
 
+@entry
 def scaling_factor(amax: torch.Tensor, scale: torch.Tensor, largest: float, margin: int = 0) -> torch.Tensor:
     """The scale that MS-AMP makes of an amax: the power of two that brings it into (largest / 2, largest].
 
@@ -185,6 +187,7 @@ def write_codes(x: torch.Tensor, meta: ScalingMeta) -> torch.Tensor:
     return codes
 
 
+@entry
 def cast(x: torch.Tensor, qtype: str, meta: ScalingMeta | None = None, *, sync: bool = False) -> ScalingTensor:
     """A tensor in a type with a scale, as MS-AMP's ``Tensor.cast`` makes it.
 
@@ -425,7 +428,7 @@ class ScalingTensor:
 
     def numel(self) -> int:
         """How many values there are."""
-        return self.value.numel()
+        return int(self.value.numel())
 
     def size(self, *of: int) -> Any:
         """The shape, or one side of it."""
@@ -433,7 +436,7 @@ class ScalingTensor:
 
     def is_contiguous(self) -> bool:
         """Whether the values are."""
-        return self.value.is_contiguous()
+        return bool(self.value.is_contiguous())
 
     def is_floating_point(self) -> bool:
         """False: ``model.half()`` leaves it as it is."""
@@ -466,7 +469,7 @@ class ScalingTensor:
     @property
     def ndim(self) -> int:
         """How many dimensions they have."""
-        return self.value.ndim
+        return int(self.value.ndim)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -491,7 +494,7 @@ class ScalingTensor:
     @property
     def is_meta(self) -> bool:
         """Whether there are no values, on torch's device "meta"."""
-        return self.value.is_meta
+        return bool(self.value.is_meta)
 
     @property
     def grad_fn(self) -> None:
@@ -520,6 +523,7 @@ class ScalingParameter(ScalingTensor):
     def __init__(self, tensor: ScalingTensor, requires_grad: bool = True) -> None:
         super().__init__(tensor.value, tensor.meta)
         self.requires_grad = requires_grad
+        self.layer: Any = None  # whose weight it is
 
     def clone(self) -> ScalingParameter:
         """A copy that shares nothing."""

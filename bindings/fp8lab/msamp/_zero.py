@@ -93,7 +93,8 @@ class ZeroOptimizer:
     @property
     def param_groups(self) -> list[dict[str, Any]]:
         """Those of the optimizer: options, and what this rank updates."""
-        return self.optimizer.param_groups
+        groups: list[dict[str, Any]] = self.optimizer.param_groups
+        return groups
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops all gradients, as ZeRO does, or sets them to 0."""
@@ -125,7 +126,7 @@ class ZeroOptimizer:
 
     def _reduced(self, weight: ScalingParameter, owner: int) -> ScalingTensor:
         """The average of a weight's gradient, which its rank alone needs."""
-        gradient = weight.grad
+        gradient: ScalingTensor | None = weight.grad
         if gradient is None:
             zeros = torch.zeros(weight.shape, dtype=torch.uint8)
             gradient = ScalingTensor(zeros, ScalingMeta("e4m3"))

@@ -237,9 +237,8 @@ class Activation:
             return
         self._mode.__exit__(None, None, None)
         sys.meta_path.remove(self._finder)
-        if getattr(sys.modules.get(_MSAMP), "__spec__", None) is not None and isinstance(
-            sys.modules[_MSAMP].__spec__.loader, _Loader  # type: ignore[union-attr]
-        ):
+        spec = getattr(sys.modules.get(_MSAMP), "__spec__", None)
+        if spec is not None and isinstance(spec.loader, _Loader):
             del sys.modules[_MSAMP]
         self._replaced.undo()
         for name, value in self._environment.items():

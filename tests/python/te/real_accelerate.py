@@ -2,15 +2,18 @@
 """What the installed accelerate makes of requests, one JSON line: run by test_effective.py under ``python -m fp8lab.te``."""
 
 import copy
+import importlib.metadata
+import importlib.util
 import json
 import os
 import sys
 
+import fp8lab.msamp
 import torch
 import transformer_engine.pytorch as te
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState
-from accelerate.utils import TERecipeKwargs, transformer_engine
+from accelerate.utils import MSAMPRecipeKwargs, TERecipeKwargs, is_msamp_available, transformer_engine
 from test_effective import models
 from transformer_engine.common import recipe as te_recipe
 
@@ -148,9 +151,54 @@ def benchmark() -> dict:
     return {"by hand": by_hand, "by accelerate": scores(model, optimizer, accelerator.backward)}
 
 
+def ms_amp() -> dict:
+    """A training under Accelerator's backend MS-AMP, and one of a model that fp8lab.msamp has made, by hand."""
+    AcceleratorState._reset_state(True)
+    GradientState._reset_state()
+    accelerator = Accelerator(cpu=True, mixed_precision="fp8", kwargs_handlers=[MSAMPRecipeKwargs(opt_level="O2")])
+    model = small_model()
+    model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=0.01))
+    kinds = [type(one).__module__ for one in (model[2], optimizer.optimizer)]
+    by_accelerate = scores(model, optimizer, accelerator.backward)
+    model = small_model()
+    model, optimizer = fp8lab.msamp.initialize(model, torch.optim.AdamW(model.parameters(), lr=0.01), "O2")
+    own = model.forward
+
+    def forward(*args):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return own(*args).float()
+
+    model.forward = forward
+    return {
+        "by hand": scores(model, optimizer, lambda loss: loss.backward()),
+        "by accelerate": by_accelerate,
+        "available": is_msamp_available(),
+        "kinds": kinds,
+        "distributed": torch.nn.parallel.DistributedDataParallel.__name__,
+    }
+
+
+def without_device() -> dict:
+    """Where MS-AMP is found while a device is emulated, and afterwards."""
+
+    def found() -> list:
+        names = [one.metadata["Name"] for one in importlib.metadata.distributions(name="ms-amp")]
+        wrapper = torch.nn.parallel.DistributedDataParallel.__module__
+        return [importlib.util.find_spec("msamp") is not None, "msamp" in sys.modules, names, wrapper]
+
+    import msamp
+
+    before, version = found(), [msamp.__version__, importlib.metadata.version("ms-amp")]
+    activation = fp8lab.te.activate(fp8lab.te.active_device().name)
+    activation.deactivate()
+    activation.deactivate()
+    return {"before": before, "version": version, "after": found()}
+
+
 os.environ["NVTE_ALLOW_UNSAFE_PICKLE_EXTRA_STATE"] = "1"  # the state is this process's own
-trained, compared = resumed(), benchmark()
+trained, compared, with_ms_amp = resumed(), benchmark(), ms_amp()
 transformer_engine.contextual_fp8_autocast = watch
 requests, names = json.load(sys.stdin)
 told = {"requests": [outcome(one) for one in requests], "models": {name: converted(name) for name in names}}
-print(json.dumps(told | {"trained": trained, "compared": compared}))
+told["modules"] = without_device()
+print(json.dumps(told | {"trained": trained, "compared": compared, "ms_amp": with_ms_amp}))

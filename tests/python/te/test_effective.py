@@ -354,6 +354,14 @@ def test_the_real_accelerator_does_what_is_told(accelerate, device):
         told = {one.name: one.becomes for one in converted_layers(models()[name], "TE") if one.becomes}
         assert real["models"][name] == told
     assert real["compared"]["by hand"] == real["compared"]["by accelerate"]
+    ms_amp = real["ms_amp"]
+    assert ms_amp["available"] and ms_amp["by hand"] == ms_amp["by accelerate"] and len(set(ms_amp["by hand"])) > 4
+    assert ms_amp["kinds"] == ["fp8lab.msamp._linear", "fp8lab.msamp._optimizers"]
+    assert ms_amp["distributed"] == "FP8DistributedDataParallel"
+    modules = real["modules"]
+    assert modules["before"] == [True, True, ["ms-amp"], "fp8lab.msamp._distributed"]
+    assert modules["version"] == ["0.4.0"] * 2
+    assert modules["after"] == [False, False, [], "torch.nn.parallel.distributed"]
     trained = real["trained"]
     assert trained["resumed"] == trained["after"] and len(set(trained["before"] + trained["after"])) == 6
     assert [key for key in trained["keys"] if key.endswith("_extra_state")]
