@@ -45,7 +45,7 @@ def test_scales_of_known_amaxes():
     amax = torch.tensor([pair[0] for pair in SCALES])
     made = msamp.scaling_factor(amax, torch.full_like(amax, 4), 448.0)
     assert same(made, torch.tensor([float(pair[1]) for pair in SCALES]))
-    ones = torch.ones(3)  # tests/common/tensor/test_meta.py of Azure/MS-AMP
+    ones = torch.ones(3)  # what test_meta.py of MS-AMP asks for
     assert msamp.scaling_factor(torch.tensor([0.0, 10.0, 10000.0]), ones, 448.0).tolist() == [1, 32, 1 / 32]
     assert msamp.scaling_factor(torch.tensor([10.0]), ones[:1], 448.0, margin=3).tolist() == [4]
 
@@ -504,7 +504,7 @@ def codes(*values: int):
 
 
 def test_sums_of_codes():
-    """Of tests/operators/test_dist.py of Azure/MS-AMP; and all pairs, whose sum in float16 is cast with saturation."""
+    """The pairs of test_dist.py of MS-AMP; and all pairs, whose sum in float16 is cast with saturation."""
     assert msamp.sum_codes([codes(0x4A), codes(0x50)]).item() == 0x55
     assert msamp.sum_codes([codes(0x58), codes(0x5C)]).item() == 0x62
     assert msamp.sum_codes([codes(0x38)] * 32, schedule="rank_order").item() == 0x58  # 32 ones are 16: 17 is not E4M3

@@ -143,7 +143,7 @@ def all_reduce_average(gradients: Sequence[ScalingTensor], *, schedule: str = "r
 
 
 class AutoScale:
-    """The automatic scaling of FP8-LM, section 2.1, which MS-AMP's code does not have: its issue 41 asks for it.
+    """The automatic scaling of FP8-LM, section 2.1, which MS-AMP's code does not have.
 
     Each rank quantizes mu g by a scale of its own. The smallest scale of the ranks is the one of all, by which codes
     are made again; their sum in FP8 is the gradient. mu halves after a step in which more than ``threshold`` of a

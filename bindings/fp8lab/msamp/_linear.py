@@ -136,7 +136,7 @@ def gemm(
     if all(bool(torch.isfinite(scale)) for scale in scales):
         options |= {"scale_a": float(scales[0]), "scale_b": float(scales[1]), "c": addend}
         return _unpadded(fp8lab.gemm(a, b, _recipe(device.fp8, promote_k, output), **options), rows, columns)
-    # Of an infinite or NaN scale_inv each sum is multiplied by that.
+    # An infinite or NaN scale_inv multiplies each sum.
     total = as_tensor(fp8lab.gemm(a, b, _recipe(device.fp8, promote_k, "float32"), **options)) * (scales[0] * scales[1])
     total = total if addend is None else total + torch.from_numpy(addend)
     return total[:rows, :columns].contiguous().to(dtype)

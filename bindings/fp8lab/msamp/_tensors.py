@@ -101,7 +101,7 @@ def scaling_factor(amax: torch.Tensor, scale: torch.Tensor, largest: float, marg
         raise ValueError(f"scale must have the shape {tuple(amax.shape)} of amax, not {tuple(scale.shape)}")
     margin = check_int(margin, "margin", -(2**20), 2**20)
     quotient = torch.reciprocal(amax) * largest
-    # Of float64, rounded: a logarithm is not halfway between two floats. torch's own of float32 may be an ulp away.
+    # A logarithm is not halfway between two floats, so float64's rounds well. torch's of float32 may be an ulp away.
     exponent = torch.floor(torch.log2(quotient.double()).float()) - margin
     magnitude = exponent.abs()
     power = torch.ldexp(torch.ones_like(amax), magnitude.nan_to_num(0, 0, 0).clamp(0, 127).int())
