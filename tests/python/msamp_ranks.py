@@ -7,7 +7,7 @@ import sys
 
 import fp8lab.msamp
 import torch
-from msamp_scenarios import in_ranks, rank_loss, shared, summary
+from msamp_scenarios import in_ranks, moments_of, rank_loss, shared, summary
 
 METHODS = ("code", "ddp", "paper", "O3")
 
@@ -36,10 +36,13 @@ def ranked(method: str, rank: int, steps: int) -> dict:
         optimizer.step()
         optimizer.zero_grad()
         losses.append(kept)
+    weights = [one for one in model.parameters() if isinstance(one, fp8lab.msamp.ScalingParameter)]
     if method != "O3":
-        return summary(losses, model, optimizer)
-    masters = [one for _, _, one in optimizer.weights if one is not None]
-    return summary(losses, model, optimizer.optimizer, masters)
+        return {**summary(losses, model, optimizer), "of weights": moments_of(optimizer, weights)}
+    masters = {id(weight): master for weight, _, master in optimizer.weights}
+    own = [master for master in masters.values() if master is not None]
+    of_weights = moments_of(optimizer.optimizer, [masters[id(one)] for one in weights])
+    return {**summary(losses, model, optimizer.optimizer, own), "of weights": of_weights}
 
 
 def decayed(rank: int) -> dict:

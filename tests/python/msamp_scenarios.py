@@ -115,6 +115,16 @@ def summary(losses, model, optimizer, masters=()) -> dict:
     return {**digests, "some": [losses[i] for i in (0, len(losses) // 2, len(losses) - 1)]}
 
 
+def moments_of(optimizer, weights) -> list:
+    """A digest of the moments of each weight; None where another rank has them."""
+    states = [None if one is None else optimizer.state[one] for one in weights]
+    names = ("exp_avg", "exp_avg_sq")
+    return [
+        None if state is None else digest([part for name in names for part in tensors_of(state[name])])
+        for state in states
+    ]
+
+
 def digest(tensors) -> str:
     found = hashlib.sha256()
     for one in tensors:

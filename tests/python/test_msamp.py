@@ -350,31 +350,41 @@ def layer_oracle(x, w, dy, dtype):
     return y, dx, quantized(dw, ml_dtypes.float8_e4m3fn, 448)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_layer(dtype):
-    """With K beyond one promotion, and sides that are padded."""
+@pytest.mark.parametrize(
+    ("dtype", "inner", "outer", "tokens"),
+    [
+        (torch.float32, 300, 21, 10),
+        (torch.float16, 300, 21, 10),
+        (torch.float32, 40, 300, 260),
+        (torch.bfloat16, 40, 260, 300),
+    ],
+)
+def test_a_layer(dtype, inner, outer, tokens):
+    """With K beyond two promotions in the forward pass, which has none, or in the backward one, and padded sides."""
     draw = torch.Generator().manual_seed(3)
-    linear = torch.nn.Linear(300, 21, bias=False)
+    linear = torch.nn.Linear(inner, outer, bias=False)
     with torch.no_grad():
         linear.weight.normal_(0, 0.05, generator=draw)
-    x = torch.randn(2, 5, 300, generator=draw).to(dtype).requires_grad_()
-    dy = torch.randn(2, 5, 21, generator=draw).to(dtype)
+    x = torch.randn(2, tokens // 2, inner, generator=draw).to(dtype).requires_grad_()
+    dy = torch.randn(2, tokens // 2, outer, generator=draw).to(dtype)
     layer = msamp.replace_linears(copy.deepcopy(linear))
     y = layer(x)
     y.backward(dy)
-    wanted = layer_oracle(x.detach().view(10, 300), linear.weight.detach(), dy.view(10, 21), dtype)
-    assert y.dtype == dtype and same(y.detach().view(10, 21), wanted[0])
-    assert same(x.grad.view(10, 300), wanted[1])
+    rows = x.detach().view(tokens, inner), dy.view(tokens, outer)
+    wanted = layer_oracle(rows[0], linear.weight.detach(), rows[1], dtype)
+    assert y.dtype == dtype and same(y.detach().view(tokens, outer), wanted[0])
+    assert same(x.grad.view(tokens, inner), wanted[1])
     assert layer.weight.grad.value.numpy().tobytes() == wanted[2][0].tobytes()
     assert layer.weight.grad.meta.scale_inv == wanted[2][1]
     other = msamp.replace_linears(copy.deepcopy(linear), device="h200")(x)  # whose name has no H100: a GEMM of y's type
-    assert not same(other.detach(), y.detach())
     if dtype == torch.bfloat16:
-        codes = msamp.cast(x.detach().view(10, 300), "e4m3"), msamp.cast(linear.weight.detach(), "float16").cast("e4m3")
-        sides = [torch.nn.functional.pad(one.bfloat16(), (0, 4)).contiguous() for one in codes]
+        operands = msamp.cast(rows[0], "e4m3"), msamp.cast(linear.weight.detach(), "float16").cast("e4m3")
+        sides = [torch.nn.functional.pad(one.bfloat16(), (0, -inner % 16, 0, -len(one) % 16)) for one in operands]
         recipe = fp8lab.GemmRecipe(model="hopper_bf16", output="bfloat16")
-        wanted = np.asarray(fp8lab.gemm(*sides, recipe), np.float32)
-        assert same(other.detach().float().view(10, 21), torch.from_numpy(wanted))
+        wanted = np.asarray(fp8lab.gemm(*sides, recipe), np.float32)[:tokens, :outer]
+        assert same(other.detach().float().view(tokens, outer), torch.from_numpy(np.ascontiguousarray(wanted)))
+    else:
+        assert not same(other.detach(), y.detach())
 
 
 def test_autocast_decides_on_the_output():

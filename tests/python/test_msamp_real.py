@@ -26,6 +26,7 @@ from msamp_scenarios import (  # noqa: E402
     SCENARIOS,
     STEPS,
     digest,
+    moments_of,
     network,
     rank_loss,
     shared,
@@ -186,12 +187,14 @@ def test_ranks_against_one_process(over_ranks, method, ranks):
     with one_thread():
         wanted = in_one_process(method, int(ranks), RANK_STEPS if EXHAUSTIVE else FEW_RANK_STEPS)
     found = [one[method] for one in over_ranks[ranks]]
-    assert [one["some"] for one in found] == [losses for losses, _ in wanted]
-    if method == "O3":
-        assert {one["weights"] for one in found} == {one for _, one in wanted}
-        assert len({one["moments"] for one in found}) > 1  # each rank has its own part
+    assert [(one["some"], one["weights"]) for one in found] == [one[:2] for one in wanted]
+    if method == "O3":  # each rank has the moments of its weights, and each weight has one rank
+        owned = [
+            [one for one in of_ranks if one is not None] for of_ranks in zip(*[one["of weights"] for one in found])
+        ]
+        assert owned == [[one] for one in wanted[0][2]]
     else:
-        assert [one["weights"] for one in found] == [one for _, one in wanted]
+        assert [one["of weights"] for one in found] == [one[2] for one in wanted]
 
 
 def power_of(amax, largest: float, old: float = 1.0) -> float:
@@ -277,7 +280,7 @@ class OneProcess:
 
 
 def in_one_process(method: str, ranks: int, steps: int) -> list:
-    """The losses of each rank and a digest of its weights: N models, one after the other."""
+    """The losses of each rank, and digests of its weights and of the moments of each: N models, one after the other."""
     reductions = OneProcess(method, ranks)
     pairs = []
     for _ in range(ranks):
@@ -307,10 +310,15 @@ def in_one_process(method: str, ranks: int, steps: int) -> list:
                 weight.grad = msamp.ScalingTensor(torch.from_numpy(codes.view(np.uint8).copy()), meta)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-    return [
-        ([kept[i] for i in (0, steps // 2, steps - 1)], digest([part for w in mine for part in tensors_of(w)]))
-        for kept, mine in zip(losses, weights, strict=True)
-    ]
+    told = []
+    for kept, mine, (_, optimizer) in zip(losses, weights, pairs, strict=True):
+        holders, inner = mine, optimizer
+        if method == "O3":
+            masters = {id(weight): master for weight, _, master in optimizer.weights}
+            holders, inner = [masters[id(one)] for one in mine], optimizer.optimizer
+        some = [kept[i] for i in (0, steps // 2, steps - 1)]
+        told.append((some, digest([part for one in mine for part in tensors_of(one)]), moments_of(inner, holders)))
+    return told
 
 
 @exhaustive

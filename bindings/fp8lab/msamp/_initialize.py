@@ -155,7 +155,7 @@ def initialize(
 
 
 def _kind_of(optimizer: Any) -> tuple[type[LBAdamW], dict[str, Any]]:
-    """What becomes of an optimizer, and its options. Since PyTorch 2.7 AdamW is an Adam."""
+    """What becomes of an optimizer, and its options. In recent releases of PyTorch AdamW is an Adam."""
     if not isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW)):
         raise TypeError(f"optimizer must be a torch.optim.Adam or AdamW, not {kind_of(optimizer)}")
     defaults = optimizer.defaults

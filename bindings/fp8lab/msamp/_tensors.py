@@ -182,8 +182,7 @@ def write_codes(x: torch.Tensor, meta: ScalingMeta) -> torch.Tensor:
     """The codes of x by the scale there is. As the kernel does it, the newest amax becomes the larger of itself and of
     x's, by their bits: a NaN that stands there stays, and one in x is not seen."""
     codes = encoded(x.detach().float() * meta.scale, meta.qtype)
-    if not meta.amax[0].isnan():
-        meta.amax[0] = torch.maximum(meta.amax[0], number_amax(x))
+    meta.amax[0] = torch.maximum(meta.amax[0], number_amax(x))
     return codes
 
 
