@@ -101,12 +101,12 @@ HWY_INLINE void LargestExponents(std::size_t products, const Exponent* a0, const
                                  Exponent* top0, Exponent* top1) {
   const hn::CappedTag<Exponent, tile_columns> d;
   for (std::size_t column = 0; column < tile_columns; column += hn::Lanes(d)) {
-    auto largest0 = hn::Set(d, absent_exponent_of<Exponent>);
+    auto largest0 = hn::Set(d, static_cast<Exponent>(2 * absent_exponent_of<Exponent>));
     auto largest1 = largest0;
     for (std::size_t k = 0; k < products; ++k) {
       const auto right = hn::LoadU(d, b + k * tile_columns + column);
-      largest0 = hn::Max(largest0, hn::SaturatedAdd(right, hn::Set(d, a0[k])));
-      largest1 = hn::Max(largest1, hn::SaturatedAdd(right, hn::Set(d, a1[k])));
+      largest0 = hn::Max(largest0, hn::Add(right, hn::Set(d, a0[k])));
+      largest1 = hn::Max(largest1, hn::Add(right, hn::Set(d, a1[k])));
     }
     hn::StoreU(largest0, d, top0 + column);
     hn::StoreU(largest1, d, top1 + column);
@@ -124,7 +124,7 @@ HWY_INLINE void AddScaleExponents(std::int16_t a, const std::int16_t* b, std::in
 HWY_INLINE hn::Vec<Shorts> LoadExponents(Shorts d, const std::int16_t* from) { return hn::LoadU(d, from); }
 HWY_INLINE hn::Vec<Shorts> LoadExponents(Shorts d, const std::int8_t* from) {
   const auto exponents = hn::PromoteTo(d, hn::LoadU(hn::Rebind<std::int8_t, Shorts>(), from));
-  const auto absent = hn::Lt(exponents, hn::Set(d, -64));  // sums of which one or two are absent
+  const auto absent = hn::Lt(exponents, hn::Set(d, least_narrow_sum));
   return hn::IfThenElse(absent, hn::Set(d, absent_exponent_of<std::int16_t>), exponents);
 }
 
@@ -158,51 +158,20 @@ HWY_INLINE hn::Vec<Ints> CutToInt(Floats /*d*/, hn::Vec<Floats> x) {
 #endif
 }
 
-/// A sum of whole units in each lane: Sum is StepSum's enumerator.
-template <StepSum kSum>
-struct Sum;
-template <>
-struct Sum<StepSum::floats> {
-  using Lane = hn::Vec<Floats>;
-  static HWY_INLINE Lane Cut(Floats /*d*/, hn::Vec<Floats> x) { return hn::Trunc(x); }
-};
-template <>
-struct Sum<StepSum::ints> {
-  using Lane = hn::Vec<Ints>;
-  static HWY_INLINE Lane Cut(Floats d, hn::Vec<Floats> x) { return CutToInt(d, x); }
-};
-template <>
-struct Sum<StepSum::int_pairs> : Sum<StepSum::ints> {};
-
 /// sum += products, cut to whole units.
-template <StepSum kSum>
 HWY_INLINE void AddProducts(std::size_t products, const float* a0, const float* a1, const float* b,
-                            const Quad<Floats>& units, typename Sum<kSum>::Lane (&sum)[tile_rows][2]) {
+                            const Quad<Floats>& units, hn::Vec<Ints> (&sum)[tile_rows][2]) {
   const Floats d;
   for (std::size_t k = 0; k < products; ++k, b += tile_columns) {
     const auto b0 = hn::LoadU(d, b);
     const auto b1 = hn::LoadU(d, b + hn::Lanes(d));
     const auto x0 = hn::Set(d, a0[k]);
     const auto x1 = hn::Set(d, a1[k]);
-    sum[0][0] = hn::Add(sum[0][0], Sum<kSum>::Cut(d, hn::Mul(hn::Mul(x0, b0), units[0][0])));
-    sum[0][1] = hn::Add(sum[0][1], Sum<kSum>::Cut(d, hn::Mul(hn::Mul(x0, b1), units[0][1])));
-    sum[1][0] = hn::Add(sum[1][0], Sum<kSum>::Cut(d, hn::Mul(hn::Mul(x1, b0), units[1][0])));
-    sum[1][1] = hn::Add(sum[1][1], Sum<kSum>::Cut(d, hn::Mul(hn::Mul(x1, b1), units[1][1])));
+    sum[0][0] = hn::Add(sum[0][0], CutToInt(d, hn::Mul(hn::Mul(x0, b0), units[0][0])));
+    sum[0][1] = hn::Add(sum[0][1], CutToInt(d, hn::Mul(hn::Mul(x0, b1), units[0][1])));
+    sum[1][0] = hn::Add(sum[1][0], CutToInt(d, hn::Mul(hn::Mul(x1, b0), units[1][0])));
+    sum[1][1] = hn::Add(sum[1][1], CutToInt(d, hn::Mul(hn::Mul(x1, b1), units[1][1])));
   }
-}
-
-/// Where a step finds its factors.
-template <typename Exponent>
-HWY_INLINE FactorsOf<Exponent> At(const FuseShape& shape, const FactorsOf<Exponent>& x, std::size_t step,
-                                  std::size_t width) {
-  const std::size_t k = step * shape.products;
-  const std::size_t block = shape.block == 0 ? 0 : k / shape.block;
-  return {x.values + k * width,
-          x.exponents + k * width,
-          x.scales + block * width,
-          x.scale_exponents + block * width,
-          x.nonzero,
-          x.special};
 }
 
 /// c + x as IEEE 754 adds, `count` numbers. Two binary16 fit a float32, whose sum of them may be rounded again
@@ -224,10 +193,10 @@ HWY_INLINE void Steps(const FuseShape& shape, const RowsOf<Exponent>& a, const F
   float* const sums = shape.adds_c_last ? zeros : accumulators;
   if (shape.adds_c_last) std::fill_n(zeros, a.count * tile_columns, 0.0F);
   for (std::size_t i = 0; i < shape.steps; ++i) {
-    const FactorsOf<Exponent> right = At(shape, b, i, tile_columns);
+    const FactorsOf<Exponent> right = at_step(shape, b, i, tile_columns);
     for (std::size_t row = 0; row < a.count; row += tile_rows) {
       const std::size_t last = std::min(row + 1, a.count - 1);
-      const FactorsOf<Exponent> rows[tile_rows] = {At(shape, a[row], i, 1), At(shape, a[last], i, 1)};
+      const FactorsOf<Exponent> rows[tile_rows] = {at_step(shape, a[row], i, 1), at_step(shape, a[last], i, 1)};
       float* const to[tile_rows] = {sums + row * tile_columns, sums + (row + 1) * tile_columns};
       step(rows, right, to);
     }

@@ -2,14 +2,13 @@
 // The fused step of a tensor core in float lanes. Why they give its bits:
 // - A product of two factors is exact (at most 24 bits), and so is its scaling by a power of two: by the limits of
 //   exponents it is a normal number.
-// - It is cut toward zero, as the step wants, to a whole number of units. Such numbers are added exactly: as floats
-//   where the sum stays below 2^24, else as int32 (one sum, or two of half the products each).
+// - It is cut toward zero, as the step wants, to a whole number of units. Such numbers are added exactly as int32: one
+//   sum, or two of half the products each.
 // - Powers of two are compared instead of exponents, so that a zero's is zero. Nothing is below 2^-limit: a floor of
-// the
-//   power there leaves every accumulator a whole number of units.
-// - Floats add and multiply infinities and NaN as the tensor core does, but that the sign and the payload of NaN
-// differ.
-//   An int32 cannot: where there may be one, SpecialSums() finds what floats make of it.
+//   the power there leaves every accumulator a whole number of units.
+// - An int32 has no infinities and NaN: where there may be one, SpecialSums() finds what floats make of it. They add
+// and
+//   multiply them as the tensor core does, but that the sign and the payload of NaN differ.
 #include "simd/fuse.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -74,7 +73,7 @@ template <StepSum kSum>
 struct Open {
   Quad<Floats> power;  // the power that terms are aligned to
   Quad<Floats> units;  // multiplies a product to make it a number of units
-  Sum<kSum>::Lane sum[tile_rows][2], more[tile_rows][2];
+  hn::Vec<Ints> sum[tile_rows][2], more[tile_rows][2];
 };
 
 /// Steps 1 and 2 but for the products. `scales`: the exponents of the columns' scales; null without.
@@ -95,7 +94,7 @@ HWY_INLINE void Begin(const FuseShape& shape, const std::int16_t* fields, const 
     const auto power = hn::Max(own, Powers(d, fields + at));
     auto units = UnitsIn(d, shape, power);
     open.power[row][i] = power;
-    open.sum[row][i] = Sum<kSum>::Cut(d, hn::Mul(accumulator, units));
+    open.sum[row][i] = CutToInt(d, hn::Mul(accumulator, units));
     if constexpr (kSum == StepSum::int_pairs) open.more[row][i] = hn::Zero(di);
     if (scales != nullptr) {
       // Where the accumulator is far above, any small power makes products nothing.
@@ -112,10 +111,10 @@ HWY_INLINE void AddAllProducts(std::size_t products, const float* a0, const floa
                                Open<kSum>& open) {
   if constexpr (kSum == StepSum::int_pairs) {
     const std::size_t half = products / 2;
-    AddProducts<kSum>(half, a0, a1, b, open.units, open.sum);
-    AddProducts<kSum>(half, a0 + half, a1 + half, b + half * tile_columns, open.units, open.more);
+    AddProducts(half, a0, a1, b, open.units, open.sum);
+    AddProducts(half, a0 + half, a1 + half, b + half * tile_columns, open.units, open.more);
   } else {
-    AddProducts<kSum>(products, a0, a1, b, open.units, open.sum);
+    AddProducts(products, a0, a1, b, open.units, open.sum);
   }
 }
 
@@ -124,9 +123,7 @@ template <StepSum kSum, bool kHalf>
 HWY_INLINE hn::Vec<Floats> Converted(const FuseShape& shape, const Open<kSum>& open, std::size_t row, std::size_t i) {
   const Floats d;
   hn::Vec<Floats> sum;
-  if constexpr (kSum == StepSum::floats) {
-    sum = open.sum[row][i];
-  } else if constexpr (kSum == StepSum::ints) {
+  if constexpr (kSum == StepSum::ints) {
     sum = ToFloat<kHalf>(open.sum[row][i]);
   } else {
     sum = ToFloat<kHalf>(open.sum[row][i], open.more[row][i]);
@@ -135,7 +132,7 @@ HWY_INLINE hn::Vec<Floats> Converted(const FuseShape& shape, const Open<kSum>& o
   if constexpr (kHalf) return SignedZero(d, shape, x, RoundToHalf(d, x));
   const auto mask = hn::Set(hn::RebindToUnsigned<Floats>(), ~((std::uint32_t{1} << (23 - shape.output_bits)) - 1));
   const auto cut = hn::And(x, hn::BitCast(d, mask));
-  return kSum == StepSum::floats ? hn::Add(cut, hn::Zero(d)) : cut;  // zero is +0; sums below 2^-126 do not occur
+  return cut;  // sums below 2^-126 do not occur
 }
 
 /// Replaces results by the infinities and NaN that terms of them make.
@@ -211,7 +208,7 @@ HWY_INLINE void StepInColumns(const FuseShape& shape, const FactorsOf<Exponent> 
   for (std::size_t row = 0; row < tile_rows; ++row) {
     for (std::size_t i = 0; i < 2; ++i) results[row][i] = Converted<kSum, kHalf>(shape, open, row, i);
   }
-  if (kSum != StepSum::floats && (special || AnyInfinite(accumulators, column))) {
+  if (special || AnyInfinite(accumulators, column)) {
     SpecialSums(shape.products, a[0].values, a[1].values, b, accumulators, column, results);
   }
   for (std::size_t row = 0; row < tile_rows; ++row) {
@@ -247,19 +244,18 @@ HWY_INLINE void StepsOf(const FuseShape& shape, const RowsOf<Exponent>& a, const
   StepsOf<kSum, false>(shape, a, b, accumulators);
 }
 
+template <typename Exponent>
+HWY_INLINE void StepsOf(const FuseShape& shape, const RowsOf<Exponent>& a, const FactorsOf<Exponent>& b,
+                        float* accumulators) {
+  if (shape.sum == StepSum::int_pairs) return StepsOf<StepSum::int_pairs>(shape, a, b, accumulators);
+  StepsOf<StepSum::ints>(shape, a, b, accumulators);
+}
+
 HWY_ATTR void FuseNarrow(const FuseShape& shape, const NarrowRows& a, const NarrowFactors& b, float* accumulators) {
-  switch (shape.sum) {
-    case StepSum::floats: return StepsOf<StepSum::floats>(shape, a, b, accumulators);
-    case StepSum::ints: return StepsOf<StepSum::ints>(shape, a, b, accumulators);
-    case StepSum::int_pairs: return StepsOf<StepSum::int_pairs>(shape, a, b, accumulators);
-  }
+  StepsOf(shape, a, b, accumulators);
 }
 HWY_ATTR void Fuse(const FuseShape& shape, const WideRows& a, const WideFactors& b, float* accumulators) {
-  switch (shape.sum) {
-    case StepSum::floats:
-    case StepSum::ints: return StepsOf<StepSum::ints>(shape, a, b, accumulators);
-    case StepSum::int_pairs: return StepsOf<StepSum::int_pairs>(shape, a, b, accumulators);
-  }
+  StepsOf(shape, a, b, accumulators);
 }
 
 }  // namespace fp8lab::HWY_NAMESPACE

@@ -9,11 +9,12 @@
 
 namespace fp8lab {
 
-inline constexpr std::size_t most_groups = 4;  // of products, an instruction
+inline constexpr std::size_t most_groups = 4;           // of products, an instruction
+inline constexpr std::size_t most_small_products = 32;  // a step
 
 /// The type that holds a step's sum, in units of 2^-fraction_bits of the power that its terms are aligned to.
 enum class StepSum : std::uint8_t {
-  floats,     ///< a float32, where the sum stays below 2^24 units
+  small,      ///< a float32 of fuse_small(), an int32 of fuse(), where it stays below 2^22 units
   ints,       ///< an int32, where it stays below 2^31 units
   int_pairs,  ///< two of them, one for each half of the products
 };
@@ -25,9 +26,9 @@ struct FuseShape {
   std::size_t products;  ///< a step
   std::size_t groups;    ///< of products that are summed exactly before they are aligned, a step; 0: none
   std::size_t block;     ///< products that share a scale; 0: there are no scales
-  StepSum sum;           ///< of fuse()
-  bool scaled_values;    ///< in groups: values have been multiplied with their scales
-  int group_bits;        ///< a group's scaled sum is a multiple of 2^(the exponents of its scales - group_bits)
+  StepSum sum;
+  bool scaled_values;  ///< in groups: values have been multiplied with their scales
+  int group_bits;      ///< a group's scaled sum is a multiple of 2^(the exponents of its scales - group_bits)
   int fraction_bits;
   int least_exponent;       ///< a floor of the alignment exponent
   bool empty_groups_count;  ///< groups of products that are all zero contribute their scales' exponents
@@ -50,7 +51,14 @@ struct FactorsOf {
   const double* scales;                 ///< one a block
   const std::int16_t* scale_exponents;  ///< likewise
   const std::uint16_t* nonzero;         ///< one a group: bit k is set where its k-th factor is not zero
-  bool special;                         ///< there may be an infinity or a NaN among the values
+  /// For fuse_small(): as [k][2][width] the exponents of the last places of positive factors, and of negative ones.
+  const std::int8_t* lasts;
+  bool special;  ///< there may be an infinity or a NaN among the values
+
+  /// Those of the elements from number `element`; null where there are none.
+  [[nodiscard]] const std::int8_t* lasts_from(std::size_t element) const {
+    return lasts == nullptr ? nullptr : lasts + 2 * element;
+  }
 };
 
 /// The factors of consecutive rows.
@@ -63,11 +71,19 @@ struct RowsOf {
 
   [[nodiscard]] FactorsOf<Exponent> operator[](std::size_t row) const {
     return {first.values + row * elements,        first.exponents + row * elements, first.scales + row * blocks,
-            first.scale_exponents + row * blocks, first.nonzero + row * groups,     special[row * specials] != 0};
+            first.scale_exponents + row * blocks, first.nonzero + row * groups,     first.lasts_from(row * elements),
+            special[row * specials] != 0};
+  }
+  /// One of them.
+  [[nodiscard]] RowsOf only(std::size_t row) const {
+    return {(*this)[row], special + row * specials, 1, elements, blocks, groups, specials};
   }
 };
 
-/// Their exponents are in [-31, 31], and they have no scales.
+/// In place of the exponent of a last place where there is none: above all others, also in a sum of two.
+inline constexpr std::int8_t no_last_place = 63;
+
+/// Their exponents are in [-16, 15], and they have no scales.
 using NarrowFactors = FactorsOf<std::int8_t>;
 using NarrowRows = RowsOf<std::int8_t>;
 using WideFactors = FactorsOf<std::int16_t>;
@@ -75,18 +91,37 @@ using WideRows = RowsOf<std::int16_t>;
 
 /// The exponent of what has none: apart from all others, also in a sum of two, or of four of which two are scales'.
 template <typename Exponent>
-inline constexpr Exponent absent_exponent_of = -128;
+inline constexpr Exponent absent_exponent_of = -64;
 template <>
 inline constexpr std::int16_t absent_exponent_of<std::int16_t> = -2000;
 
+/// Sums of two narrow exponents are no less, unless one is absent.
+inline constexpr std::int8_t least_narrow_sum = -32;
+
 /// Products and scales, all in all, that fuse() takes have exponents in [-limit, limit].
 inline constexpr int fuse_exponent_limit = 100;
+
+/// Where a step finds its factors. `width`: from one of K to the next.
+template <typename Exponent>
+FactorsOf<Exponent> at_step(const FuseShape& shape, const FactorsOf<Exponent>& x, std::size_t step, std::size_t width) {
+  const std::size_t k = step * shape.products;
+  const std::size_t block = shape.block == 0 ? 0 : k / shape.block;
+  return {x.values + k * width,
+          x.exponents + k * width,
+          x.scales + block * width,
+          x.scale_exponents + block * width,
+          x.nonzero,
+          x.lasts_from(k * width),
+          x.special};
+}
 
 /// accumulators = what the instruction makes of them: tile_columns float32 numbers a row, NaN as it comes; of an odd
 /// count of rows, one row more may change. They must not be tiny, but for those that instructions made of such that
 /// were not.
 void fuse(const FuseShape& shape, const NarrowRows& a, const NarrowFactors& b, float* accumulators);
 void fuse(const FuseShape& shape, const WideRows& a, const WideFactors& b, float* accumulators);
+/// The same where sums are StepSum::small, of at most most_small_products.
+void fuse_small(const FuseShape& shape, const NarrowRows& a, const NarrowFactors& b, float* accumulators);
 /// The same for numbers of any size, where sums stay below 2^53 units. Slower.
 void fuse_wide(const FuseShape& shape, const NarrowRows& a, const NarrowFactors& b, float* accumulators);
 void fuse_wide(const FuseShape& shape, const WideRows& a, const WideFactors& b, float* accumulators);

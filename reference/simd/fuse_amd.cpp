@@ -101,8 +101,8 @@ HWY_INLINE void SumInFloats(const FuseShape& shape, const FactorsOf<Exponent> (&
           units[row][i] = UnitsIn(d, shape, Powers(d, fields[row] + column + i * hn::Lanes(d)));
         }
       }
-      AddProducts<StepSum::ints>(products, a[0].values + first, a[1].values + first,
-                                 b.values + first * tile_columns + column, units, total);
+      AddProducts(products, a[0].values + first, a[1].values + first, b.values + first * tile_columns + column, units,
+                  total);
       for (std::size_t row = 0; row < tile_rows; ++row) {
         for (std::size_t i = 0; i < 2; ++i) {
           hn::StoreU(total[row][i], di, &sums.units[sum][row][column + i * hn::Lanes(d)]);

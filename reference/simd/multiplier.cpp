@@ -28,19 +28,23 @@ double largest_sum(const MmaModel& model) {
   return std::ldexp(significand * significand * model.products_per_step + 2, model.fraction_bits);
 }
 
-StepSum sum_of(const MmaModel& model) {
-  const double largest = largest_sum(model);
-  const bool bytes = std::ranges::all_of(model.operands, [](const Format& f) { return f.bits() <= 8; });
-  if (bytes && !model.scales && model.lowering == Lowering::native && largest <= 0x1p24) return StepSum::floats;
-  return largest < 0x1p31 ? StepSum::ints : StepSum::int_pairs;
-}
-
-/// Whether exponents of factors are in [-31, 31], and there are no scales but those of groups.
+/// Whether exponents of factors are in [-16, 15], and there are no scales but those of groups.
 bool is_narrow(const MmaModel& model) {
   return model.group > 1 || (!model.scales && std::ranges::all_of(model.operands, [](const Format& f) {
            return f.exponent_bits <= binary16.exponent_bits;
          }));
 }
+
+StepSum sum_of(const MmaModel& model) {
+  const double largest = largest_sum(model);
+  const std::size_t products = size_of(model.products_per_step);
+  const bool narrow = is_narrow(model) && model.arithmetic == Arithmetic::fused && model.group == 1 &&
+                      model.lowering == Lowering::native && products % 16 == 0 && products <= most_small_products;
+  if (narrow && largest + model.products_per_step <= 0x1p22) return StepSum::small;  // floors are at most 1 below
+  return largest < 0x1p31 ? StepSum::ints : StepSum::int_pairs;
+}
+/// Whether fuse_small() takes the steps.
+bool is_small(const MmaModel& model) { return sum_of(model) == StepSum::small; }
 
 /// A group's scaled sum is a multiple of 2^(the exponents of its scales - group_bits).
 int group_bits(const MmaModel& model) {
@@ -100,8 +104,8 @@ class VectorRows final : public RowBlock {
         whole_b_(whole_b),
         wide_(wide),
         starts_wide_(wide),
-        a_(a, count, 1, whole_b == nullptr ? window_size() : depth_of(a)),
-        b_(b, whole_b == nullptr ? 1 : 0, tile_columns, whole_b == nullptr ? window_size() : 0) {
+        a_(a, count, 1, whole_b == nullptr ? window_size() : depth_of(a), is_small(a.model())),
+        b_(b, whole_b == nullptr ? 1 : 0, tile_columns, whole_b == nullptr ? window_size() : 0, is_small(a.model())) {
     if (whole_b != nullptr) pack_rows(0);
   }
   void advance(std::size_t tile, std::size_t instruction, float* accumulators) override {
@@ -113,6 +117,9 @@ class VectorRows final : public RowBlock {
     }
     if (shape_.arithmetic != Arithmetic::fused) return fuse_amd(shape_, !wide_, a, b, accumulators);
     if (wide_) return fuse_wide(shape_, a, b, accumulators);
+    if constexpr (sizeof(Exponent) == 1) {
+      if (shape_.sum == StepSum::small) return fuse_small(shape_, a, b, accumulators);
+    }
     fuse(shape_, a, b, accumulators);
   }
 
@@ -151,7 +158,10 @@ template <typename Exponent>
 class VectorMultiplier final : public Multiplier {
  public:
   VectorMultiplier(const FactorReader& a, const FactorReader& b, ZeroRule zero_rule, int threads)
-      : a_(a), b_(b), whole_b_(b, is_deep() ? 0 : tiles(), tile_columns, depth_of(b)), zero_rule_(zero_rule) {
+      : a_(a),
+        b_(b),
+        whole_b_(b, is_deep() ? 0 : tiles(), tile_columns, depth_of(b), is_small(b.model())),
+        zero_rule_(zero_rule) {
     if (is_deep()) return;
     const std::size_t columns = b.operand().rows;
     parallel_for(tiles(), threads, [&](std::size_t first, std::size_t last) {

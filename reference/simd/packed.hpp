@@ -60,6 +60,19 @@ struct Element {
   }
 };
 
+/// The exponent of the last place of a narrow factor, of which it is an odd multiple, where it has this sign.
+struct LastPlaces {
+  std::int8_t positive = no_last_place, negative = no_last_place;
+
+  LastPlaces() = default;
+  explicit LastPlaces(float x) {
+    if (x == 0 || !std::isfinite(x)) return;
+    int exponent = 0;
+    const auto significand = static_cast<std::uint32_t>(std::ldexp(std::abs(std::frexp(x, &exponent)), 24));
+    (x < 0 ? negative : positive) = static_cast<std::int8_t>(exponent - 24 + std::countr_zero(significand));
+  }
+};
+
 /// The least and the largest of some exponents.
 struct ExponentRange {
   int low = 0, high = 0;  // 0 among them harms no one
@@ -75,7 +88,8 @@ struct ExponentRange {
 template <typename Exponent>
 class Packed {
  public:
-  Packed(const FactorReader& operand, std::size_t tiles, std::size_t width, std::size_t depth)
+  /// `has_lasts`: with what fuse_small() takes.
+  Packed(const FactorReader& operand, std::size_t tiles, std::size_t width, std::size_t depth, bool has_lasts)
       : operand_(operand),
         k_(size_of(operand.model().k())),
         width_(width),
@@ -91,12 +105,16 @@ class Packed {
         scales_(tiles * blocks_ * width),
         scale_exponents_(tiles * blocks_ * width),
         nonzero_(tiles * groups_ * width),
+        lasts_(has_lasts ? 2 * tiles * depth_ * width : 0),
         special_(tiles * depth_ / k_),
         of_elements_(tiles),
         of_scales_(tiles) {
     for (std::size_t k = 0; k < k_; ++k) positions_.push_back(position(operand.model(), k) * width);
     if (operand.has_byte_table()) {
-      for (std::size_t code = 0; code < 256; ++code) of_byte_[code] = Element<Exponent>(operand.of_byte(code));
+      for (std::size_t code = 0; code < 256; ++code) {
+        of_byte_[code] = Element<Exponent>(operand.of_byte(code));
+        if (has_lasts) last_of_byte_[code] = LastPlaces(of_byte_[code].value);
+      }
     }
   }
 
@@ -110,13 +128,16 @@ class Packed {
         const std::size_t k1 = std::min(end, k0 + k_);
         const Place place = place_of(tile, k0 - from, i);
         if (operand_.has_byte_table()) {
-          operand_.for_codes(first + i, k0, k1,
-                             [&](std::size_t k, std::uint8_t code) { put(place, positions_[k - k0], of_byte_[code]); });
+          operand_.for_codes(first + i, k0, k1, [&](std::size_t k, std::uint8_t code) {
+            put(place, positions_[k - k0], of_byte_[code]);
+            if (place.lasts != nullptr) put_last(place, positions_[k - k0], last_of_byte_[code]);
+          });
         } else {
           const int least = operand_.format().min_exponent();
           operand_.for_values(first + i, k0, k1, [&](std::size_t k, float x) {
             const bool flushed = flushes_ && std::abs(x) < power_of_two(least);
             put(place, positions_[k - k0], Element<Exponent>(flushed ? 0.0F : x, least));
+            if (place.lasts != nullptr) put_last(place, positions_[k - k0], LastPlaces(x));
           });
         }
         if (groups_ != 0) find_nonzero(place);
@@ -131,9 +152,13 @@ class Packed {
     const std::size_t element = (tile * depth_ + instruction * k_) * width_;
     const std::size_t block = blocks_ == 0 ? 0 : (tile * blocks_ + instruction * k_ / block_) * width_;
     const std::size_t group = groups_ == 0 ? 0 : (tile * groups_ + instruction * k_ / group_) * width_;
-    return {values_.data() + element, exponents_.data() + element,
-            scales_.data() + block,   scale_exponents_.data() + block,
-            nonzero_.data() + group,  special_[tile * depth_ / k_ + instruction] != 0};
+    return {values_.data() + element,
+            exponents_.data() + element,
+            scales_.data() + block,
+            scale_exponents_.data() + block,
+            nonzero_.data() + group,
+            lasts_.empty() ? nullptr : lasts_.data() + 2 * element,
+            special_[tile * depth_ / k_ + instruction] != 0};
   }
   /// The factors of all tiles that it takes, where tiles are of one row each.
   [[nodiscard]] RowsOf<Exponent> rows_at(std::size_t instruction) const {
@@ -159,6 +184,7 @@ class Packed {
     fill(scales_, blocks_ * width_, 0.0);
     fill(scale_exponents_, blocks_ * width_, groups_ == 0 ? std::int16_t{0} : absent_exponent_of<std::int16_t>);
     fill(nonzero_, groups_ * width_, std::uint16_t{0});
+    if (!lasts_.empty()) fill(lasts_, 2 * depth_ * width_, no_last_place);
     fill(special_, depth_ / k_, std::uint8_t{0});
   }
   /// Where one row of an instruction goes.
@@ -166,12 +192,14 @@ class Packed {
     float* values;
     Exponent* exponents;
     std::uint16_t* nonzero;
+    std::int8_t* lasts;
     std::uint8_t* special;
   };
   Place place_of(std::size_t tile, std::size_t k, std::size_t i) {
     const std::size_t at = (tile * depth_ + k) * width_ + i;
     return {values_.data() + at, exponents_.data() + at,
             groups_ == 0 ? nullptr : nonzero_.data() + (tile * groups_ + k / group_) * width_ + i,
+            lasts_.empty() ? nullptr : lasts_.data() + 2 * (tile * depth_ + k) * width_ + i,
             special_.data() + (tile * depth_ + k) / k_};
   }
   /// `position`: where the element goes, from there on.
@@ -179,6 +207,10 @@ class Packed {
     place.values[position] = x.value;
     place.exponents[position] = x.exponent;
     if (!std::isfinite(x.value)) *place.special = 1;
+  }
+  void put_last(const Place& place, std::size_t position, const LastPlaces& x) {
+    place.lasts[2 * position] = x.positive;
+    place.lasts[2 * position + width_] = x.negative;
   }
   /// Finds which factors of an instruction's groups are not zero.
   void find_nonzero(const Place& place) {
@@ -233,11 +265,13 @@ class Packed {
   std::vector<Exponent, LineAllocator<Exponent>> exponents_;
   std::vector<double> scales_;
   std::vector<std::int16_t> scale_exponents_;
-  std::vector<std::uint16_t> nonzero_;                  // one a group: bit k is set where its k-th factor is not zero
+  std::vector<std::uint16_t> nonzero_;  // one a group: bit k is set where its k-th factor is not zero
+  std::vector<std::int8_t, LineAllocator<std::int8_t>> lasts_;  // empty where nothing needs them
   std::vector<std::uint8_t> special_;                   // one an instruction: whether there is an infinity or a NaN
   std::vector<ExponentRange> of_elements_, of_scales_;  // one a tile
   std::vector<std::size_t> positions_;                  // indexed by the instruction's k; times the width
   std::array<Element<Exponent>, 256> of_byte_;
+  std::array<LastPlaces, 256> last_of_byte_;
 };
 
 }  // namespace fp8lab

@@ -9,7 +9,7 @@ namespace fp8lab {
 
 inline constexpr std::size_t tile_columns = 64;
 inline constexpr std::size_t tile_rows = 2;
-inline constexpr std::size_t most_block_rows = 32;  // a tile's factors are read once for all of them
+inline constexpr std::size_t most_block_rows = 64;  // a tile's factors are read once for all of them
 inline constexpr float tiny_accumulator = 0x1p-80F;
 
 /// Some rows of a product while instruction after instruction is added to them. Accumulators are float32 numbers, also

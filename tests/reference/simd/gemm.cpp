@@ -3,8 +3,11 @@
 #include "fp8lab/reference/gemm/gemm.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
+#include <iterator>
+#include <limits>
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/targets.hpp"
@@ -161,6 +164,78 @@ TEST_CASE("vector code equals the scalar step about the limits of exponents, wit
       }
     }
   }
+}
+
+/// A line of K where a step's sum is hard to get right, one of seven kinds.
+Codes line_at_a_limit(Random& random, const Format& format, std::size_t depth, std::size_t kind) {
+  const std::uint64_t sign = std::uint64_t{1} << static_cast<unsigned>(format.bits() - 1);
+  const std::uint64_t largest = format.max_code();
+  Codes line(depth);
+  for (std::size_t k = 0; k < depth; ++k) {
+    const std::uint64_t flipped = random.one_in(2) ? sign : 0;
+    const std::uint64_t tiny = (1 + random.bits() % 3) | flipped;
+    switch (kind) {
+      case 0: line[k] = largest; break;                                        // the largest sums
+      case 1: line[k] = largest | sign; break;                                 // and their negatives
+      case 2: line[k] = largest | (k % 2 * sign); break;                       // that cancel, where K is even
+      case 3: line[k] = k % 16 == 3 ? largest | flipped : tiny | sign; break;  // cut: nothing, or 1 if cut downward
+      case 4: line[k] = tiny; break;                                           // subnormal numbers
+      case 5: line[k] = random.one_in(3) ? flipped : 0; break;                 // zeros
+      default: line[k] = random.bits() & (2 * sign - 1);                       // any, with infinities and NaN
+    }
+  }
+  return line;
+}
+
+TEST_CASE("vector code equals the scalar step where few bits are kept, at the limits of sums and accumulators") {
+  const UnforceTarget guard;
+  constexpr std::size_t rows = 75;  // more than a block of rows, and no multiple of rows that go together
+  constexpr std::size_t columns = 77;
+  constexpr std::array moderate{0.0F,      -0.0F,       1.0F,        -1.0F,      0x1.fffp17F, -0x1.fffp17F,
+                                0x1.8p30F, -0x1.8p30F,  0x1.fffp99F, -0x1p99F,   0x1p-40F,    -0x1p-40F,
+                                0x1p-79F,  -0x1.8p-79F, 0x1.ffep-1F, -0x1.002p3F};
+  constexpr float infinite = std::numeric_limits<float>::infinity();
+  constexpr float most = std::numeric_limits<float>::max();
+  constexpr std::array huge{0x1p100F, -0x1p100F, most, -most, infinite, -infinite, NAN};
+  std::size_t tested = 0;
+  for (const MmaModel& model : models) {
+    if (model.fraction_bits != 13 || is_repeated(model)) continue;
+    ++tested;
+    const std::size_t depth = 2 * static_cast<std::size_t>(model.k());
+    for (const Format& format_a : model.operands) {
+      for (const Format& format_b : model.operands) {
+        Random random(7);
+        Codes codes_a;
+        Codes codes_b;
+        for (std::size_t i = 0; i < rows; ++i) {
+          std::ranges::copy(line_at_a_limit(random, format_a, depth, i % 7), std::back_inserter(codes_a));
+        }
+        for (std::size_t i = 0; i < columns; ++i) {
+          std::ranges::copy(line_at_a_limit(random, format_b, depth, i / 7 % 7), std::back_inserter(codes_b));
+        }
+        const Elements a(codes_a, format_a);
+        const Elements b(codes_b, format_b);
+        std::vector<float> c(rows * columns);
+        for (std::size_t i = 0; i < c.size(); ++i) {
+          const bool huge_row = i / columns % 5 == 4;  // other code takes it
+          c[i] = huge_row && i % 3 == 0 ? huge.at(i % huge.size()) : moderate.at(i % moderate.size());
+        }
+        const auto run = [&](std::string_view target) {
+          force_target(target);
+          std::vector<float> out(rows * columns);
+          gemm({.model = model, .c_enters = CEntry::accumulator}, a.operand(rows, depth), b.operand(columns, depth),
+               out, {.c = c});
+          return out;
+        };
+        const auto expected = run("scalar");
+        for (const std::string_view target : targets()) {
+          INFO(model.name << " on " << target << ": " << format_name(format_a) << " x " << format_name(format_b));
+          REQUIRE_NO(float_differences(run(target), expected));
+        }
+      }
+    }
+  }
+  CHECK(tested >= 4);
 }
 
 TEST_CASE("TF32's vector code equals the scalar step on every target") {
