@@ -55,7 +55,7 @@ struct FactorsOf {
   const std::int8_t* lasts;
   bool special;  ///< there may be an infinity or a NaN among the values
 
-  /// Those of the elements from number `element`; null where there are none.
+  /// Returns the last places from number `element` on, null where there are none.
   [[nodiscard]] const std::int8_t* lasts_from(std::size_t element) const {
     return lasts == nullptr ? nullptr : lasts + 2 * element;
   }
