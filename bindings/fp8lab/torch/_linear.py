@@ -1,16 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear layers of torch networks on the CPU, computed bit for bit as FP8 hardware computes them; needs PyTorch.
-
->>> import torch, fp8lab.torch
->>> layer = fp8lab.torch.Linear(64, 64, recipe="te_current_scaling_hopper")
->>> layer(torch.randn(32, 64)).sum().backward()
-
-Tensors are read and written in place, without copies, where they are contiguous.
-"""
+"""The autograd function over ``Fp8State``, and the module of it."""
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -18,26 +10,25 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 
 from fp8lab._arrays import Array, check_bool, check_int, kind_of
 from fp8lab._delayed import Delayed
-from fp8lab._entry import guard as _guard
 from fp8lab._linear import _as_linear_recipe
 from fp8lab._state import Fp8State, LinearCall, RecipeLike, _as_delayed, linear_bias_gradient
 
-__all__ = ["Linear", "linear"]
+__all__ = ["DTYPES", "Linear", "as_tensor", "check_tensor", "linear"]
 
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def _check_tensor(x: Any, argument: str) -> torch.Tensor:
+def check_tensor(x: Any, argument: str) -> torch.Tensor:
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"{argument} must be a torch tensor, not {kind_of(x)}")
     if x.device.type != "cpu":
         raise TypeError(f"{argument} must be on the CPU, not on {x.device}")
-    if x.dtype not in _DTYPES:
+    if x.dtype not in DTYPES:
         raise TypeError(f"{argument} must be float32, float16 or bfloat16, not {str(x.dtype).removeprefix('torch.')}")
     return x
 
 
-def _as_tensor(array: Array | None) -> torch.Tensor | None:
+def as_tensor(array: Array | None) -> torch.Tensor | None:
     """A tensor that shares the array's memory."""
     if array is None:
         return None
@@ -62,7 +53,7 @@ class _LinearFunction(torch.autograd.Function):
         ctx.generator, ctx.threads = options.pop("generator"), options["threads"]
         call = state.forward(layer, x.reshape(-1, x.shape[-1]), w, bias, **options)
         ctx.state, ctx.call, ctx.shape = state, call, x.shape
-        result = _as_tensor(call.y)
+        result = as_tensor(call.y)
         assert result is not None
         return result.view(*x.shape[:-1], w.shape[0])
 
@@ -79,8 +70,8 @@ class _LinearFunction(torch.autograd.Function):
                 bits = torch.randint(0, 256, (gradient.numel(),), dtype=torch.uint8, generator=ctx.generator).numpy()
             dx, dw = ctx.state.backward(call, gradient, dx=wants_dx, dw=wants_dw, random_bits=bits, threads=ctx.threads)
         db = torch.from_numpy(linear_bias_gradient(gradient)) if wants_db else None
-        input_grad = _as_tensor(dx)
-        return None if input_grad is None else input_grad.view(ctx.shape), _as_tensor(dw), db, None, None, None
+        input_grad = as_tensor(dx)
+        return None if input_grad is None else input_grad.view(ctx.shape), as_tensor(dw), db, None, None, None
 
 
 def linear(
@@ -134,11 +125,11 @@ def linear(
     TypeError, ValueError
         As ``Fp8State.forward``, for tensors on other devices, and for a recipe that is missing or not wanted.
     """
-    _check_tensor(x, "x"), _check_tensor(w, "w")
+    check_tensor(x, "x"), check_tensor(w, "w")
     if x.ndim < 1:
         raise ValueError("x must have at least one dimension")
     if bias is not None:
-        _check_tensor(bias, "bias")
+        check_tensor(bias, "bias")
     if state is None:
         state = Fp8State(check_int(layer, "layer", 0, 2**20) + 1)
     elif not isinstance(state, Fp8State):
@@ -205,7 +196,7 @@ class Linear(torch.nn.Module):
         threads: int = 1,
     ) -> None:
         super().__init__()
-        if dtype not in _DTYPES:
+        if dtype not in DTYPES:
             raise TypeError(f"dtype must be torch.float32, torch.float16 or torch.bfloat16, not {dtype}")
         self.in_features = check_int(in_features, "in_features", 1, 2**31 - 1)
         self.out_features = check_int(out_features, "out_features", 1, 2**31 - 1)
@@ -229,6 +220,3 @@ class Linear(torch.nn.Module):
     def extra_repr(self) -> str:
         """What torch prints of it."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
-
-
-_guard(sys.modules[__name__], ["linear"])
