@@ -2,7 +2,6 @@
 """The pages of the root and of docs/: the commands print what the pages show, the programs run, the links lead somewhere."""
 
 import json
-import os
 import pathlib
 import re
 import subprocess
@@ -11,6 +10,7 @@ import sys
 import kernels
 import pytest
 from command import PROGRAM, ROOT, prints, run
+from sampled import EXHAUSTIVE
 from tensor_cores import page_with, tables
 
 PAGES = [
@@ -41,7 +41,7 @@ def missing_lines(shown: list[str], printed: list[str]) -> list[str]:
 #: Only the command line that pip installs has these.
 PYTHON_COMMANDS = ("effective-recipe",)
 #: Commands that take some ten seconds stand in blocks "console slow".
-slow = pytest.mark.skipif("FP8LAB_EXHAUSTIVE" not in os.environ, reason="tens of seconds: ./dev test --exhaustive")
+slow = pytest.mark.skipif(not EXHAUSTIVE, reason="tens of seconds: ./dev test --exhaustive")
 SHOWN = [
     *((page, block) for page in PAGES for block in blocks(page, "console")),
     *(pytest.param(page, block, marks=slow) for page in PAGES for block in blocks(page, "console slow")),

@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from sampled import EXHAUSTIVE
 
 
 @contextlib.contextmanager
@@ -50,8 +51,8 @@ def splitmix(seed: int, count: int) -> np.ndarray:
 
 @pytest.fixture(scope="session")
 def floats() -> np.ndarray:
-    """2^24 seeded floats: any bit pattern, and as many again near the formats' range."""
-    words = splitmix(20261121, 1 << 24).astype(np.uint32)
+    """2^22 seeded floats, or 2^24 of them: any bit pattern, and as many again near the formats' range."""
+    words = splitmix(20261121, 1 << (24 if EXHAUSTIVE else 22)).astype(np.uint32)
     near = (words & np.uint32(0x80FFFFFF)) + np.uint32(0x36000000) + (words >> np.uint32(29) << np.uint32(25))
     words[::2] = near[::2]
     words.flags.writeable = False

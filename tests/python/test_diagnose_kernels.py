@@ -3,12 +3,12 @@
 where."""
 
 import dataclasses
-import os
 import re
 
 import fp8lab
 import numpy as np
 import pytest
+from sampled import EXHAUSTIVE
 
 planted = pytest.importorskip("planted", reason="ml_dtypes is not installed")
 F = np.float32
@@ -508,7 +508,6 @@ BESIDE = {
 #: One of each, and each with another; the others behind FP8LAB_EXHAUSTIVE.
 NUMBERS = ("amax_plus", "scale_plus", "least_amax", "least_scale_inv")
 PAIRS = [(what, beside) for what in NUMBERS for beside in BESIDE]
-EXHAUSTIVE = "FP8LAB_EXHAUSTIVE" in os.environ
 
 
 @pytest.mark.parametrize(("what", "beside"), PAIRS[:: 1 if EXHAUSTIVE else 3])

@@ -21,6 +21,7 @@ import pytest
 from conftest import splitmix
 from environments import DOWNWARD, FLUSH, MACHINES, TOWARD_ZERO, UPWARD, Floats, contents, control, written
 from fp8lab import experiments
+from sampled import EXHAUSTIVE
 from small_calls import PUBLIC, small_call
 
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "hostile"))
@@ -591,7 +592,7 @@ ENVIRONMENTS = {
     "all": (UPWARD, FLUSH, "comma"),
     "all in a new thread": (UPWARD, FLUSH, "comma"),
 }
-if "FP8LAB_EXHAUSTIVE" not in os.environ:  # all at once
+if not EXHAUSTIVE:  # all at once
     ENVIRONMENTS = {name: ENVIRONMENTS[name] for name in ("all in a new thread",)}
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """fp8lab.diagnose_gemm. What it says of GEMMs composed by hand is in tests/reference/doctor/diagnose_gemm.cpp."""
 
-import os
 import re
 
 import fp8lab
@@ -9,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from gemm_recomputed import departure, diagnosed, told
+from sampled import EXHAUSTIVE
 
 WORDS = np.random.default_rng(5)
 MAGNITUDES = 2.0 ** WORDS.integers(-6, 7, (24, 512))
@@ -143,7 +143,7 @@ def test_what_tells_nothing_is_not_called_correct():
         (np.zeros_like(A), B, np.zeros((24, 20), np.float32)),
         (A, np.zeros_like(B), np.zeros((24, 20), ml_dtypes.bfloat16)),
     ]
-    for a, b, out in cases if "FP8LAB_EXHAUSTIVE" in os.environ else cases[:2]:
+    for a, b, out in cases if EXHAUSTIVE else cases[:2]:
         found = diagnosed(a, b, out)
         assert (
             not found.correct and found.explained and not found.telling and found.verdict.startswith("Cannot tell: ")
@@ -247,7 +247,7 @@ def test_what_gemm_computes_is_what_is_expected():
         )
     ):
         types = ("float32", "bfloat16")
-        for out_dtype in types if "FP8LAB_EXHAUSTIVE" in os.environ else types[i % 2 :][:1]:
+        for out_dtype in types if EXHAUSTIVE else types[i % 2 :][:1]:
             expected = {"model": "hopper_wgmma_fp8", **meant}
             out = fp8lab.gemm(A, B, out_dtype=out_dtype, **given, **expected)
             found = diagnosed(A, B, out, expected=expected, **given)
@@ -283,7 +283,7 @@ def test_elements_that_are_left_are_located():
     def scattered(x):
         x[5, 7], x[40, 40], x[63, 0] = 1, np.nan, -3
 
-    for dtype in (np.float32, ml_dtypes.bfloat16) if "FP8LAB_EXHAUSTIVE" in os.environ else (np.float32,):
+    for dtype in (np.float32, ml_dtypes.bfloat16) if EXHAUSTIVE else (np.float32,):
         ulp = found_of(one_ulp, dtype)  # of bfloat16 11 s: nearly all hypotheses explain nearly all elements
         assert ulp.explanations[0].unexplained == 1 and [(one.row, one.column) for one in ulp.shown] == [(37, 21)]
         assert (
@@ -342,7 +342,7 @@ def test_an_inverted_scale_is_named():
         (sums * (one / scale_a) * (one / scale_b), "scales_inverted"),
         (sums / (scale_a * scale_b), "scales_inverted"),
     )
-    for out, defect in cases if "FP8LAB_EXHAUSTIVE" in os.environ else cases[2::4]:
+    for out, defect in cases if EXHAUSTIVE else cases[2::4]:
         found = diagnosed(A, B, out, scale_a=0.37, scale_b=1.9)
         assert found.explained and not found.correct and departure(found) == defect, found
         assert found.explanations[0].checked == out.size
@@ -359,7 +359,7 @@ def as_type(x, dtype):
 def test_sums_that_are_rounded_to_16_bits_are_named():
     sums, scale_a, scale_b = chained(MODEL, A, B, 512), np.float32(0.37), np.float32(1.9)
     types = ((ml_dtypes.bfloat16, "bfloat16"), (np.float16, "float16"))
-    for dtype, name in types if "FP8LAB_EXHAUSTIVE" in os.environ else types[:1]:
+    for dtype, name in types if EXHAUSTIVE else types[:1]:
         found = diagnosed(A, B, as_type(sums, dtype) * (scale_a * scale_b), scale_a=0.37, scale_b=1.9)
         assert (
             found.explained
@@ -422,7 +422,7 @@ def test_float32_sums_without_a_tensor_core_are_named():
         (in_order([in_order(products[k : k + 128]) for k in range(0, 512, 128)]), (128, 0, "ascending")),
         (pairwise([in_order(products[k : k + 64]) for k in range(0, 512, 64)]), (0, 64, "pairwise")),
     )
-    for out, expected in cases if "FP8LAB_EXHAUSTIVE" in os.environ else cases[::3]:
+    for out, expected in cases if EXHAUSTIVE else cases[::3]:
         found = diagnosed(A, B, out)
         first = found.explanations[0]
         assert (

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ctrl-C ends every call that may take long within half a second, and leaves states as they were."""
 
-import os
-
 import fp8lab
 import numpy as np
 import pytest
 from conftest import interrupted_after
 from fp8lab import experiments
+from sampled import EXHAUSTIVE
 
-exhaustive = pytest.mark.skipif("FP8LAB_EXHAUSTIVE" not in os.environ, reason="every call: ./dev test --exhaustive")
+exhaustive = pytest.mark.skipif(not EXHAUSTIVE, reason="every call: ./dev test --exhaustive")
 
 
 def zeros(dtype: str, *shape: int) -> np.ndarray:

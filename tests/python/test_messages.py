@@ -11,6 +11,7 @@ import fp8lab
 import numpy as np
 import pytest
 from fp8lab import experiments
+from sampled import EXHAUSTIVE
 from small_calls import PUBLIC
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "hostile"))
@@ -18,7 +19,7 @@ import wrong_calls  # noqa: E402
 import wrong_options  # noqa: E402
 
 COMMAND = pathlib.Path(os.environ.get("FP8LAB", pathlib.Path(__file__).parents[2] / "build/release/bin/fp8lab"))
-exhaustive = pytest.mark.skipif("FP8LAB_EXHAUSTIVE" not in os.environ, reason="50,000 calls: ./dev test --exhaustive")
+exhaustive = pytest.mark.skipif(not EXHAUSTIVE, reason="50,000 calls: ./dev test --exhaustive")
 has_command = pytest.mark.skipif(not COMMAND.exists(), reason=f"{COMMAND} is not built")
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import fp8lab
 import numpy as np
 import pytest
+from sampled import sampled
 
 torch = pytest.importorskip("torch")
 os.environ.setdefault("TORCH_EXTENSIONS_DIR", os.path.join(sys.prefix, "torch_extensions"))  # mmasim compiles its fma
@@ -307,6 +308,7 @@ def compare(one: Instruction) -> None:
     )
 
 
-@pytest.mark.parametrize("one", instructions(), ids=str)
+# Each time a sixth; what MMA-Sim computes of every instruction is also in a file, which `fp8lab verify tensor-cores` reads.
+@pytest.mark.parametrize("one", sampled(instructions(), 6), ids=str)
 def test_an_instruction_is_mma_sims(one: Instruction) -> None:
     compare(one)

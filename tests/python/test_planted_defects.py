@@ -6,20 +6,20 @@ It needs the release build of the checkout.
 
 import fcntl
 import json
-import os
 import pathlib
 import shlex
 import shutil
 import subprocess
 
 import pytest
+from sampled import EXHAUSTIVE
 
 ROOT = pathlib.Path(__file__).parents[2]
 BUILD = ROOT / "build" / "release"
 KERNELS = pathlib.Path("fp8lab/gpu/kernels")
 
 pytestmark = [
-    pytest.mark.skipif("FP8LAB_EXHAUSTIVE" not in os.environ, reason="half a minute each: ./dev test --exhaustive"),
+    pytest.mark.skipif(not EXHAUSTIVE, reason="half a minute each: ./dev test --exhaustive"),
     pytest.mark.skipif(not (BUILD / "build.ninja").exists(), reason="no release build"),
     pytest.mark.usefixtures("built"),
 ]

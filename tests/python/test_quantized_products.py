@@ -5,6 +5,7 @@ import fp8lab
 import numpy as np
 import pytest
 from conftest import splitmix
+from sampled import sampled
 
 NAMES = [recipe.name for recipe in fp8lab.recipes()]
 FP8 = {
@@ -30,7 +31,7 @@ def assert_same(actual, expected):
 X, W, DY = values(128, 256, 1), values(128, 256, 2), values(128, 128, 3)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if "row_scaled" not in name])
+@pytest.mark.parametrize("name", sampled([name for name in NAMES if "row_scaled" not in name], 3))
 def test_exact_is_the_exact_product_of_what_dequantize_gives(name):
     (x, xt), (w, wt), (dy, dyt) = (fp8lab.quantize_both(tensor, name) for tensor in (X, W, DY))
     passes = [(x, w, lambda a, b: (a, b)), (dyt, xt, lambda a, b: (a.T, b.T))]

@@ -4,7 +4,6 @@
 Amaxes lie within two ulps of 1, 1.5 and 1.75 times every power of two, where scales change, and anywhere.
 """
 
-import os
 import warnings
 
 import fp8lab
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from conftest import splitmix
 from fp8lab import Block, JustInTime, MxBlock
+from sampled import EXHAUSTIVE
 
 torch = pytest.importorskip("torch")
 
@@ -154,7 +154,7 @@ def test_a_scale_next_below_a_power_of_two_is_that_power():
     assert fp8lab.quantize(x, "torchao_mxfp8_rceil").scale_codes.tolist() == [[138]]
 
 
-@pytest.mark.skipif("FP8LAB_EXHAUSTIVE" not in os.environ, reason="all 2^31 amaxes: ./dev test --exhaustive")
+@pytest.mark.skipif(not EXHAUSTIVE, reason="all 2^31 amaxes: ./dev test --exhaustive")
 def test_torchaos_powers_of_two_of_every_amax():
     utils = package("torchao.float8.float8_utils")
     recipe = JustInTime(rule="torchao", axis="row", force_pow_2_scales=True)

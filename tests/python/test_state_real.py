@@ -5,18 +5,17 @@ The same random script goes through both. After each event all scales and histor
 the scales that casts used and the scale_inv that products applied. Products have the values that these say.
 """
 
-import os
 import random
 
 import fp8lab
 import numpy as np
 import pytest
 from releases import number_of
+from sampled import EXHAUSTIVE
 from te_ranks import RealRanks
 from te_scripts import features_of, random_script, scripts_of_ranks
 from te_state import SIDE, RealState
 
-EXHAUSTIVE = "FP8LAB_EXHAUSTIVE" in os.environ
 # Rules, version of the formulas, tags.
 RELEASES = [
     ("te_0_1", "te_0_1", ["v0.1", "v0.2"]),

@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What releases of Transformer Engine do with the FP8 state of a Linear module, found by running them (te_state.py)."""
 
-import os
 import random
 
 import numpy as np
 import pytest
 from releases import number_of
+from sampled import EXHAUSTIVE
 from te_ranks import RealRanks
 from te_scripts import features_of, largest_of_ranks, random_script, scripts_of_ranks
 from te_state import TAGS, RealState
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the releases
-EXHAUSTIVE = "FP8LAB_EXHAUSTIVE" in os.environ
 SINCE_1_6 = [tag for tag in TAGS if number_of(tag) >= (1, 6)]
 EXIT = {"do": "exit"}
 

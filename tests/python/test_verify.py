@@ -2,7 +2,6 @@
 import functools
 import importlib.util
 import json
-import os
 import pathlib
 import re
 import zlib
@@ -10,6 +9,7 @@ import zlib
 import fp8lab
 import numpy as np
 import pytest
+from sampled import EXHAUSTIVE
 from test_profiles import CASES
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -69,7 +69,7 @@ def test_digests_are_crc32_of_codes_in_the_order_of_patterns():
         assert zlib.crc32(fp8lab.encode(x, format, profile=profile)) == zlib.crc32(cast(x))
 
 
-@pytest.mark.skipif("FP8LAB_EXHAUSTIVE" not in os.environ, reason="all 2^32 floats: ./dev test --exhaustive")
+@pytest.mark.skipif(not EXHAUSTIVE, reason="all 2^32 floats: ./dev test --exhaustive")
 def test_the_packages_themselves_give_the_digests_that_are_kept():
     rounding = {profile.name: profile.rounding for profile in fp8lab.profiles()}
     kept = {(format, profile): int(crc, 16) for format, profile, mode, crc in re.findall(

@@ -9,6 +9,7 @@ import sys
 import jsonschema
 import pytest
 from command import PROGRAM, ROOT, prints, refuses, takes_long
+from sampled import EXHAUSTIVE
 
 SCHEMA = json.loads((ROOT / "bindings" / "fp8lab" / "ledger.schema.json").read_text())
 #: A libcublasLt that computes on the host.
@@ -31,7 +32,7 @@ def test_the_host_team_writes_a_ledger_that_its_schema_describes(tmp_path):
 
 @takes_long
 def test_the_primer_and_a_library_are_in_the_ledger(tmp_path):
-    asked = f"primer,products --cublaslt {FAKE}" if "FP8LAB_EXHAUSTIVE" in os.environ and FAKE.exists() else "primer"
+    asked = f"primer,products --cublaslt {FAKE}" if EXHAUSTIVE and FAKE.exists() else "primer"
     shown = prints(f"gpu --host-team --parts {asked} --ledger {tmp_path}/a.json", "the documentation: 36 of 36")
     content = json.loads((tmp_path / "a.json").read_text())
     jsonschema.Draft202012Validator(SCHEMA).validate(content)

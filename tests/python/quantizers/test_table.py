@@ -3,11 +3,11 @@
 docs/quantizers.md shows."""
 
 import dataclasses
-import os
 import re
 
 import numpy as np
 import pytest
+from sampled import EXHAUSTIVE
 
 pytest.importorskip("torch")
 
@@ -17,7 +17,7 @@ from quantizers import inputs, port_vllm, table  # noqa: E402
 from quantizers.numerics import F, Result, q8  # noqa: E402
 from quantizers.rows import CHECKOUTS, PACKAGES, ROWS  # noqa: E402
 
-COUNT = table.ALL if "FP8LAB_EXHAUSTIVE" in os.environ else 16
+COUNT = table.ALL if EXHAUSTIVE else 16
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.recipe + "-given" * bool(row.given) + "-cuda" * bool(row.how))

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transformer Engine's own tests give the outcomes that are kept: run from the checkout that FP8LAB_CHECKOUTS names."""
 
-import os
 from pathlib import Path
 
 import own_tests
 import pytest
 import repositories
 from installed import without_transformer_engine
+from sampled import EXHAUSTIVE
 
 PAGE = Path(__file__).parents[3] / "docs" / "transformer_engine.md"
 
@@ -19,7 +19,7 @@ def test_its_own_tests_give_the_outcomes_that_are_kept(file, device):
         own_tests.tests_of_checkout()
     except repositories.NoCheckoutError as error:
         pytest.skip(str(error))
-    if "FP8LAB_EXHAUSTIVE" not in os.environ:
+    if not EXHAUSTIVE:
         pytest.skip("minutes: ./dev test --exhaustive")
     kept = own_tests.recorded(file, device)
     found = own_tests.outcomes(file, device, [], list(kept))

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import warm
 from installed import without_transformer_engine
+from sampled import EXHAUSTIVE
 
 SCRIPT = Path(__file__).with_name("parallel_ranks.py")
-EXHAUSTIVE = "FP8LAB_EXHAUSTIVE" in os.environ
 CASES = [("h100", ["delayed", "current"])]
 if EXHAUSTIVE:
     CASES += [("h100", ["block"]), ("b200", ["delayed", "current", "mxfp8"])]

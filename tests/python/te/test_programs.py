@@ -2,7 +2,6 @@
 """Programs of Transformer Engine's documentation, unmodified, from the checkout that FP8LAB_CHECKOUTS names."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -13,10 +12,11 @@ import pytest
 import repositories
 import warm
 from installed import folder_of, without_transformer_engine
+from sampled import EXHAUSTIVE
 from test_parallel_layers import on_two_processes
 
 exhaustive = pytest.mark.skipif(
-    "FP8LAB_EXHAUSTIVE" not in os.environ, reason="half a minute, of which importing is most: ./dev test --exhaustive"
+    not EXHAUSTIVE, reason="half a minute, of which importing is most: ./dev test --exhaustive"
 )
 HERE = Path(__file__).parent
 

@@ -18,29 +18,27 @@ NOT_OF_PYTHON = {
 }
 
 
-def names_of(tree: ast.Module, module: str) -> set[str]:
+def names_of(nodes: list[ast.AST], module: str) -> set[str]:
     """What a file takes from a module: by attribute, and by import."""
     aliases: set[str] = set()
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             aliases |= {one.asname or one.name for one in node.names if one.name.split(".")[-1] == module}
         elif isinstance(node, ast.ImportFrom):
             aliases |= {one.asname or one.name for one in node.names if one.name == module}
             if str(node.module).split(".")[-1] == module:
                 names |= {one.name for one in node.names}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
             names.add(node.attr)
     return names - {"*"}
 
 
-def operators_of(tree: ast.Module) -> set[str]:
+def operators_of(nodes: list[ast.AST]) -> set[str]:
     """What a file takes of ``torch.ops.tex_ts``."""
-    nodes = [
-        node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute)
-    ]
-    return {node.attr for node in nodes if node.value.attr == OPERATORS}
+    attributes = [node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute)]
+    return {node.attr for node in attributes if node.value.attr == OPERATORS}
 
 
 def used_by(package: Path) -> tuple[set[str], set[str]]:
@@ -57,14 +55,15 @@ def used_by(package: Path) -> tuple[set[str], set[str]]:
         if not any(one in text for one in (EXTENSION, ITS_PYTHON, OPERATORS)) and ITS_PYTHON not in relative:
             continue
         tree = ast.parse(text)
-        used |= names_of(tree, EXTENSION)
-        operators |= operators_of(tree)
-        passed_on |= names_of(tree, ITS_PYTHON)  # which imports all of the extension
+        nodes = list(ast.walk(tree))
+        used |= names_of(nodes, EXTENSION)
+        operators |= operators_of(nodes)
+        passed_on |= names_of(nodes, ITS_PYTHON)  # which imports all of the extension
         if ITS_PYTHON in relative:
             own |= {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
             own |= {
                 one.id
-                for node in ast.walk(tree)
+                for node in nodes
                 if isinstance(node, ast.Assign)
                 for one in node.targets
                 if isinstance(one, ast.Name)
