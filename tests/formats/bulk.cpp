@@ -103,8 +103,7 @@ TEST_CASE("vector encode equals scalar encode on every target: boundaries, seede
     for (const CastPolicy& policy : deterministic_policies(named.format)) {
       INFO(named.name << ' ' << describe(policy));
       REQUIRE_NO(bulk_against_scalar(named.format, policy, boundaries, targets()));
-      const bool has_a_name = std::ranges::count(profiles, policy, &Profile::policy) != 0;
-      if (policy == profiles[0].policy || (!sanitized && (has_a_name || exhaustive()))) {
+      if (policy == profiles[0].policy || (exhaustive() && !sanitized)) {
         REQUIRE_NO(bulk_against_scalar(named.format, policy, all_halves(), targets()));
         REQUIRE_NO(bulk_against_scalar(named.format, policy, all_bfloats(), targets()));
       }

@@ -79,8 +79,10 @@ TEST_CASE("halves are quantized as floats of the same values, and doubles are re
 TEST_CASE(
     "every target, thread count and rounding mode quantizes and dequantizes alike, both directions at once or not") {
   const UnforceTarget after;
+  std::size_t number = 0;
   for (const Recipe& recipe : many_recipes()) {
     for (const Sizes& size : sizes_of(recipe)) {
+      if (number++ % 3 != 0 && !exhaustive()) continue;
       const std::vector<float> x = values(size.rows * size.columns, 7 * size.rows + size.columns);
       force_target("scalar");
       const Quantized row = quantize({x, size.rows, size.columns}, recipe);
