@@ -31,8 +31,9 @@ bool same(const std::vector<float>& a, const std::vector<float>& b) {
 }  // namespace
 
 TEST_CASE("the bands of a quantized tensor are the tensor, by every recipe, in both directions") {
+  std::size_t number = 0;
   for (const NamedRecipe& named : recipes()) {
-    if (is_stochastic(named.recipe)) continue;
+    if (is_stochastic(named.recipe) || (number++ % 3 != 0 && !exhaustive())) continue;
     for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
       const std::size_t rows = 384;  // three tiles of 128
       const std::size_t columns = 256;

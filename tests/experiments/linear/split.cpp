@@ -270,7 +270,9 @@ void require_exact_sums(const SplitPass& pass) {
 
 TEST_CASE("linear split: every recipe's parts are those of a chain in rationals, and add up to the bit") {
   const TestLayer layer;
+  std::size_t number = 0;
   for (const NamedLinearRecipe& named : linear_recipes()) {
+    if (number++ % 3 != 0 && !exhaustive()) continue;
     for (const LinearPass pass : {LinearPass::fprop, LinearPass::dgrad, LinearPass::wgrad}) {
       CAPTURE(named.name, name_of(pass));
       const SplitPass split(layer, named.recipe, pass, true);
@@ -282,7 +284,9 @@ TEST_CASE("linear split: every recipe's parts are those of a chain in rationals,
 
 TEST_CASE("linear split: the output is the layer's, bit for bit, with a bias and without") {
   const TestLayer layer;
+  std::size_t number = 0;
   for (const NamedLinearRecipe& named : linear_recipes()) {
+    if (number++ % 2 != 0 && !exhaustive()) continue;
     for (const LinearPass pass : {LinearPass::fprop, LinearPass::dgrad, LinearPass::wgrad}) {
       for (const bool with_bias : {false, true}) {
         CAPTURE(named.name, name_of(pass), with_bias);

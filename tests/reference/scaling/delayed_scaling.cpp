@@ -117,7 +117,7 @@ TEST_CASE("with a margin, the fused update divides after it and the unfused one 
 
 TEST_CASE("quotients are those of exact rationals, rounded after each operation") {
   Mismatches mismatches;
-  for (std::uint64_t i = 0; i < 40000; ++i) {
+  for (std::uint64_t i = 0; i < (exhaustive() ? 40000U : 10000U); ++i) {
     const float amax = i % 4 < 2 ? amax_at(i) : corner_at(i);
     const int margin = static_cast<int>(random_bits(8, i) % 125) - 62;
     const Pass pass = i % 3 == 0 ? Pass::backward : Pass::forward;
@@ -158,11 +158,11 @@ TEST_CASE("quotients are those of exact rationals, rounded after each operation"
   REQUIRE_NO(mismatches);
 }
 
-TEST_CASE("powers of two: the exponent is that of the rounded logarithm, over every mantissa") {
+TEST_CASE("powers of two: the exponent is that of the rounded logarithm, over mantissas") {
   Mismatches mismatches;
   std::uint64_t rounded_up = 0;
   const Delayed recipe = recipe_of(te_0_1);
-  for (std::uint32_t mantissa = 0; mantissa < 1U << 23; ++mantissa) {
+  for (std::uint32_t mantissa = 0; mantissa < 1U << 23; mantissa += exhaustive() ? 1 : 3) {
     const float amax = std::bit_cast<float>(((90U + mantissa % 80U) << 23) | mantissa);
     const float reciprocal = 1 / amax;
     const float quotient = reciprocal * 448;

@@ -40,8 +40,10 @@ void compare_with_plain(const std::vector<Source>& x, const Sizes& size, const R
 }  // namespace
 
 TEST_CASE("quantize is the plain formula for each element, by every recipe, direction and source") {
+  std::size_t number = 0;
   for (const Recipe& recipe : many_recipes()) {
     for (const Sizes& size : sizes_of(recipe)) {
+      if (number++ % 2 != 0 && !exhaustive()) continue;
       const std::vector<float> x = values(size.rows * size.columns, size.rows + 31 * size.columns);
       const std::vector<BFloat16> narrow = as_bfloats(x);
       for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
