@@ -2,6 +2,7 @@
 """Whole trainings of fp8lab.msamp: against MS-AMP's own Python (msamp_real.py), over one process, and over 2 and 4."""
 
 import contextlib
+import functools
 import io
 import json
 import math
@@ -164,7 +165,7 @@ def test_ms_amp_itself(tmp_path):
 # --- several ranks ----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
+@functools.cache
 def over_ranks() -> dict:
     """What msamp_ranks.py leaves over 2 and 4 processes."""
     steps = [str(RANK_STEPS), "decay"] if EXHAUSTIVE else [str(FEW_RANK_STEPS)]
@@ -173,28 +174,30 @@ def over_ranks() -> dict:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("ranks", ["2", "4"])
-@pytest.mark.parametrize("method", ["code", "ddp"])
-def test_ranks_against_ms_amp(over_ranks, method, ranks):
-    found = [one[method] for one in over_ranks[ranks]]
-    assert figures(found[0]) == REAL[f"{method} {ranks}"][EXHAUSTIVE]
-    assert len({one["parameters"] for one in found}) == 1  # all ranks have the same
+def test_several_ranks():
+    """Each method over 2 and 4 processes: against MS-AMP's own Python, and against one process. They are one test, so
+    that the processes start once."""
+    for ranks, found in over_ranks().items():
+        if ranks == "decay":
+            continue
+        for method in msamp_ranks.METHODS:
+            check_ranks(method, int(ranks), [one[method] for one in found])
 
 
-@pytest.mark.parametrize("ranks", ["2", "4"])
-@pytest.mark.parametrize("method", msamp_ranks.METHODS)
-def test_ranks_against_one_process(over_ranks, method, ranks):
+def check_ranks(method: str, ranks: int, found: list[dict]) -> None:
+    assert len({one["weights"] for one in found}) == 1, "all ranks have the same"
+    if method in ("code", "ddp"):
+        assert figures(found[0]) == REAL[f"{method} {ranks}"][EXHAUSTIVE], (method, ranks)
     with one_thread():
-        wanted = in_one_process(method, int(ranks), RANK_STEPS if EXHAUSTIVE else FEW_RANK_STEPS)
-    found = [one[method] for one in over_ranks[ranks]]
-    assert [(one["some"], one["weights"]) for one in found] == [one[:2] for one in wanted]
+        wanted = in_one_process(method, ranks, RANK_STEPS if EXHAUSTIVE else FEW_RANK_STEPS)
+    assert [(one["some"], one["weights"]) for one in found] == [one[:2] for one in wanted], (method, ranks)
     if method == "O3":  # each rank has the moments of its weights, and each weight has one rank
         owned = [
             [one for one in of_ranks if one is not None] for of_ranks in zip(*[one["of weights"] for one in found])
         ]
-        assert owned == [[one] for one in wanted[0][2]]
+        assert owned == [[one] for one in wanted[0][2]], ranks
     else:
-        assert [one["of weights"] for one in found] == [one[2] for one in wanted]
+        assert [one["of weights"] for one in found] == [one[2] for one in wanted], (method, ranks)
 
 
 def power_of(amax, largest: float, old: float = 1.0) -> float:
@@ -322,9 +325,9 @@ def in_one_process(method: str, ranks: int, steps: int) -> list:
 
 
 @exhaustive
-def test_the_gradient_of_nothing(over_ranks):
+def test_the_gradient_of_nothing():
     """Over 4 processes: MS-AMP's wrapper halves the scale of a gradient of zeros each step, which is NaN in the 128th."""
-    for found in over_ranks["decay"]:
+    for found in over_ranks()["decay"]:
         assert found["code"]["nan_at"] is None and set(found["code"]["scales"]) == {1.0}
         assert found["ddp"]["nan_at"] == 128
         assert found["ddp"]["scales"] == [2.0**-i for i in range(1, 131)]
