@@ -33,7 +33,7 @@ def test_the_report_fits_on_two_screens():
 
 @takes_long
 def test_ctrl_c_saves_the_state_and_resume_goes_on_to_the_same_bits(tmp_path):
-    line = "train --recipe te_delayed_hopper --steps 120 --error-steps 3"
+    line = "train --recipe te_delayed_hopper --steps 60 --error-steps 3"
     prints_nothing(f"{line} --quiet --out {tmp_path}/whole")
     state = tmp_path / "state"
     process = subprocess.Popen(
