@@ -323,6 +323,9 @@ def activate(device: str = "h100", *, pretend_cuda: bool = False) -> Activation:
     """
     global _ACTIVATION
     wanted, pretends = find_device(device), check_bool(pretend_cuda, "pretend_cuda")
+    of_torch = sys.modules.get("fp8lab.torch._emulate")
+    if of_torch is not None and of_torch.emulated_device() is not None:
+        raise RuntimeError(f"fp8lab.torch emulates {of_torch.emulated_device().name} already: deactivate that first")
     if _ACTIVATION is None:
         _check_imports()
         _check_installed()

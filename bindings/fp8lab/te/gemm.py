@@ -369,28 +369,10 @@ def scaled_mm(
     out_dtype: Any = None,
     use_fast_accum: bool = False,
 ) -> Any:
-    """``torch._scaled_mm`` of FP8 codes with one scale for a tensor or for each row: the device's GEMM.
+    """``torch._scaled_mm`` on the device, which Transformer Engine's references call."""
+    from fp8lab.torch import _scaled_mm
 
-    Transformer Engine's references call it.
-    """
-    names = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}
-    if self.dtype not in names or mat2.dtype not in names:
-        raise NotImplementedError(f"torch._scaled_mm of {self.dtype} and {mat2.dtype} is not provided by fp8lab.te")
     dtype = torch.bfloat16 if out_dtype is None else out_dtype
-    recipe = _recipe("float8", active_device().fp8, not use_fast_accum, 1.0, 1.0, _NAMES[dtype])
-    left, right = self.detach().contiguous(), mat2.detach().t().contiguous()
-    made = fp8lab.gemm(
-        left.view(torch.uint8).numpy(), right.view(torch.uint8).numpy(), recipe, format_a=names[self.dtype],
-        format_b=names[mat2.dtype], scale_a=_scale_of(scale_a, left.shape[0]),
-        scale_b=_scale_of(scale_b, right.shape[0]),
-        bias=None if bias is None else bias.detach().to(torch.float32).numpy(), threads=threads(),
-    )  # fmt: skip
-    return as_tensor(made)
-
-
-def _scale_of(scale: Any, rows: int) -> Any:
-    if scale is None or scale.numel() == 1:
-        return 1.0 if scale is None else float(scale)
-    if scale.dtype != torch.float32 or scale.numel() != rows:
-        raise NotImplementedError("torch._scaled_mm with scales of blocks is not provided by fp8lab.te")
-    return scale.detach().reshape(-1, 1).contiguous().numpy()
+    return _scaled_mm.scaled_mm(
+        active_device(), self, mat2, scale_a, scale_b, bias, scale_result, dtype, use_fast_accum, threads=threads()
+    )

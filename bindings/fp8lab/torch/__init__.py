@@ -14,6 +14,7 @@ import sys
 from fp8lab._entry import guard as _guard
 from fp8lab.torch._convert import Conversion, ConvertedModule, convert
 from fp8lab.torch._converted import ConvertedLinear
+from fp8lab.torch._emulate import Emulation, emulate, emulated_device
 from fp8lab.torch._linear import Linear, linear
 from fp8lab.torch._selection import LeftModule
 
@@ -21,10 +22,13 @@ __all__ = [
     "Conversion",
     "ConvertedLinear",
     "ConvertedModule",
+    "Emulation",
     "LeftModule",
     "Linear",
     "convert",
+    "emulate",
+    "emulated_device",
     "linear",
 ]
 
-_guard(sys.modules[__name__], ["convert", "linear"])
+_guard(sys.modules[__name__], ["convert", "emulate", "linear"])
