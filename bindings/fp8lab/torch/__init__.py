@@ -17,6 +17,7 @@ from fp8lab.torch._converted import ConvertedLinear
 from fp8lab.torch._emulate import Emulation, emulate, emulated_device
 from fp8lab.torch._linear import Linear, linear
 from fp8lab.torch._selection import LeftModule
+from fp8lab.torch._watch import Watch, watch
 
 __all__ = [
     "Conversion",
@@ -25,10 +26,12 @@ __all__ = [
     "Emulation",
     "LeftModule",
     "Linear",
+    "Watch",
     "convert",
     "emulate",
     "emulated_device",
     "linear",
+    "watch",
 ]
 
-_guard(sys.modules[__name__], ["convert", "emulate", "linear"])
+_guard(sys.modules[__name__], ["convert", "emulate", "linear", "watch"])

@@ -13,9 +13,11 @@ from fp8lab._delayed import Delayed
 from fp8lab._linear import _as_linear_recipe
 from fp8lab._state import Fp8State, LinearCall, RecipeLike, _as_delayed, linear_bias_gradient
 
-__all__ = ["DTYPES", "Linear", "as_tensor", "check_tensor", "linear"]
+__all__ = ["DTYPES", "OBSERVERS", "Linear", "as_tensor", "check_tensor", "linear"]
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+#: Who is told of every call of a state: has ``saw_forward(state, call)`` and ``sees_backward(state, call, dy, bits)``.
+OBSERVERS: list[Any] = []
 
 
 def check_tensor(x: Any, argument: str) -> torch.Tensor:
@@ -53,6 +55,8 @@ class _LinearFunction(torch.autograd.Function):
         ctx.generator, ctx.threads = options.pop("generator"), options["threads"]
         call = state.forward(layer, x.reshape(-1, x.shape[-1]), w, bias, **options)
         ctx.state, ctx.call, ctx.shape = state, call, x.shape
+        for observer in OBSERVERS:
+            observer.saw_forward(state, call, bias)
         result = as_tensor(call.y)
         assert result is not None
         return result.view(*x.shape[:-1], w.shape[0])
@@ -68,6 +72,8 @@ class _LinearFunction(torch.autograd.Function):
             bits = None
             if call.wants_random_bits:
                 bits = torch.randint(0, 256, (gradient.numel(),), dtype=torch.uint8, generator=ctx.generator).numpy()
+            for observer in OBSERVERS:
+                observer.sees_backward(ctx.state, call, gradient, bits)
             dx, dw = ctx.state.backward(call, gradient, dx=wants_dx, dw=wants_dw, random_bits=bits, threads=ctx.threads)
         db = torch.from_numpy(linear_bias_gradient(gradient)) if wants_db else None
         input_grad = as_tensor(dx)
