@@ -111,22 +111,26 @@ def test_scales_of_rows_on_other_chips_multiply_as_cutlass_does(dtype):
     with fp8lab.torch.emulate("l40s"):
         y = torch._scaled_mm(a, b.t(), scale_a=of_a, scale_b=of_b, bias=bias, out_dtype=dtype)
     sums = fp8lab.gemm(bytes_of(a), bytes_of(b), model="ada_mma_fp8")
+    with fp8lab.torch.emulate("l40s"), pytest.raises(ValueError, match="scales of rows on NVIDIA L40S give"):
+        torch._scaled_mm(a, b.t(), scale_a=of_a, scale_b=of_b, out_dtype=torch.float32)
     scaled = torch.from_numpy(sums) * of_a * of_b + bias.float()
     assert words_of(y) == words_of(scaled.to(dtype))
 
 
-def test_fp8_results_are_scaled_and_cast():
+def test_fp8_results_are_cast():
     a, b = quantized(16, 64, 1), quantized(16, 64, 2, E5M2)
-    of_a, of_b, of_result = torch.tensor(0.5), torch.tensor(0.3), torch.tensor(7.0)
+    of_a, of_b = torch.tensor(0.5), torch.tensor(0.3)
     with fp8lab.torch.emulate("h100"):
-        y = torch._scaled_mm(a, b.t(), scale_a=of_a, scale_b=of_b, scale_result=of_result)
+        y = torch._scaled_mm(a, b.t(), scale_a=of_a, scale_b=of_b)
+        with pytest.raises(NotImplementedError, match="releases differ in whether it scales"):
+            torch._scaled_mm(a, b.t(), scale_a=of_a, scale_b=of_b, scale_result=torch.tensor(7.0))
         other = torch._scaled_mm(a, b.t(), scale_a=of_a, scale_b=of_b, out_dtype=E5M2)
     assert (y.dtype, other.dtype) == (E4M3, E5M2)
     sums = torch.from_numpy(
         fp8lab.gemm(bytes_of(a), bytes_of(b), model="hopper_wgmma_fp8", promote_k=128, format_b="e5m2")
     )
     wide = sums * (of_a * of_b)
-    assert np.array_equal(bytes_of(y), fp8lab.encode((wide * of_result).numpy(), "e4m3"))
+    assert np.array_equal(bytes_of(y), fp8lab.encode(wide.numpy(), "e4m3"))
     assert np.array_equal(bytes_of(other), fp8lab.encode(wide.numpy(), "e5m2"))
 
 
@@ -323,6 +327,19 @@ def test_under_fp8lab_te_it_is_refused(monkeypatch):
         fp8lab.torch.emulate("l4")
 
 
+def test_fp8lab_te_computes_it_by_the_same_code(monkeypatch):
+    from fp8lab.te import find_device, gemm
+
+    monkeypatch.setattr(gemm, "active_device", lambda: find_device("h100"))
+    a, b = quantized(32, 256, 1), quantized(16, 256, 2)
+    of_a, of_b = drawn(32, 1, 3).abs(), drawn(1, 16, 4).abs()
+    with fp8lab.torch.emulate("h100"):
+        expected = torch._scaled_mm(a, b.t(), scale_a=of_a, scale_b=of_b, out_dtype=torch.bfloat16)
+        rowwise = torch.nn.functional.ScalingType.RowWise
+        second = torch.nn.functional.scaled_mm(a, b.t(), of_a, rowwise, of_b, rowwise)
+    assert words_of(gemm.scaled_mm(a, b.t(), scale_a=of_a, scale_b=of_b)) == words_of(expected) == words_of(second)
+
+
 A, B, ONE = quantized(32, 64, 1), quantized(16, 64, 2), torch.ones(())
 
 
@@ -339,13 +356,17 @@ A, B, ONE = quantized(32, 64, 1), quantized(16, 64, 2), torch.ones(())
         (lambda: torch._scaled_mm(A, B.t(), scale_a=torch.ones(5), scale_b=ONE), "scale_a must be float32"),
         (lambda: torch._scaled_mm(A, B.t(), scale_a=torch.ones(32, 1), scale_b=ONE), "no scales of row for the first and of tensor"),
         (lambda: torch._scaled_mm(A, B.t(), scale_a=ONE, scale_b=ONE, out_dtype=torch.float64), "not torch.float64"),
-        (lambda: torch._scaled_mm(A, B.t(), scale_a=ONE, scale_b=ONE, out_dtype=torch.float32, bias=torch.ones(16).bfloat16()), "no float32 result"),
+        (lambda: torch._scaled_mm(A, B.t(), scale_a=ONE, scale_b=ONE, out_dtype=torch.float32, bias=torch.ones(16).bfloat16()), "and float32 has none"),
+        (lambda: torch._scaled_mm(A, B.t(), scale_a=ONE, scale_b=ONE, out_dtype=torch.float16, bias=torch.ones(16).bfloat16()), "a bias in torch.bfloat16 does not go with a result in torch.float16"),
+        (lambda: torch._scaled_mm(A, B.t(), scale_a=torch.ones(32, 2)[:, :1], scale_b=torch.ones(1, 16)), "scale_a must be float32"),
+        (lambda: torch.nn.functional.scaled_mm(A, B.t(), torch.ones(512).to(torch.float8_e8m0fnu), torch.nn.functional.ScalingType.BlockWise1x32, torch.ones(512).to(torch.float8_e8m0fnu), torch.nn.functional.ScalingType.BlockWise1x32), "must be swizzled"),
         (lambda: torch._scaled_mm(A, B.t(), scale_a=ONE, scale_b=ONE, out_dtype=torch.bfloat16, bias=torch.ones(8).bfloat16()), "bias must have 16 elements"),
+        (lambda: torch.nn.functional.scaled_grouped_mm(A, B.t().unsqueeze(0), torch.ones(32), torch.nn.functional.ScalingType.RowWise, torch.ones(1, 16), torch.nn.functional.ScalingType.RowWise, offs=torch.tensor([32], dtype=torch.int32)), "scaled_grouped_mm is not provided by"),
         (lambda: torch._scaled_grouped_mm(A, B.t(), torch.ones(32), torch.ones(16)), "takes offs where a matrix has 2 dimensions"),
         (lambda: torch._scaled_grouped_mm(A, B.t().unsqueeze(0), torch.ones(32), torch.ones(1, 16), offs=torch.tensor([99], dtype=torch.int32)), "must ascend to at most 32"),
         (lambda: torch._scaled_grouped_mm(A, B.t().unsqueeze(0), torch.ones(31), torch.ones(1, 16), offs=torch.tensor([32], dtype=torch.int32)), "takes float32 scales, 32"),
     ],
 )  # fmt: skip
 def test_what_a_gpu_refuses_is_refused(call, message):
-    with fp8lab.torch.emulate("h100"), pytest.raises(RuntimeError, match=message):
+    with fp8lab.torch.emulate("h100"), pytest.raises((RuntimeError, ValueError, NotImplementedError), match=message):
         call()

@@ -177,7 +177,6 @@ def test_amaxes_of_a_model_are_replayed(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_amaxes_of_a_model_of_hugging_face_are_replayed(name, tmp_path):
-    pytest.importorskip("transformers")
     check_a_model(torch_models.hugging_face(name), tmp_path)
 
 

@@ -370,9 +370,9 @@ def scaled_mm(
     use_fast_accum: bool = False,
 ) -> Any:
     """``torch._scaled_mm`` on the device, which Transformer Engine's references call."""
-    from fp8lab.torch import _scaled_mm
+    from fp8lab.torch import _scaled_mm as of_device
 
     dtype = torch.bfloat16 if out_dtype is None else out_dtype
-    return _scaled_mm.scaled_mm(
+    return of_device.scaled_mm(
         active_device(), self, mat2, scale_a, scale_b, bias, scale_result, dtype, use_fast_accum, threads=threads()
     )

@@ -12,7 +12,8 @@ from typing import Any
 import torch  # type: ignore[import-not-found, unused-ignore]
 
 from fp8lab.te.devices import Device, find_device
-from fp8lab.torch import _scaled_mm
+from fp8lab.torch._scaled_grouped_mm import scaled_grouped_mm
+from fp8lab.torch._scaled_mm import scaled_mm, scaled_mm_v2
 
 __all__ = ["Emulation", "emulate", "emulated_device"]
 
@@ -107,9 +108,9 @@ def _refuse(_device: Device, *_args: Any, **_options: Any) -> Any:
 
 
 _KERNELS: dict[str, Callable[..., Any]] = {
-    "_scaled_mm": _scaled_mm.scaled_mm,
-    "_scaled_mm_v2": _scaled_mm.scaled_mm_v2,
-    "_scaled_grouped_mm": _scaled_mm.scaled_grouped_mm,
+    "_scaled_mm": scaled_mm,
+    "_scaled_mm_v2": scaled_mm_v2,
+    "_scaled_grouped_mm": scaled_grouped_mm,
     "_scaled_grouped_mm_v2": _refuse,
 }
 
