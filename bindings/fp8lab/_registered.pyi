@@ -47,7 +47,7 @@ def primer(
 ) -> Document: ...
 
 def cast(
-    x: Any | None = None,
+    x: Any | Sequence[Any] | None = None,
     *,
     distribution: str | Distribution | None = None,
     seed: int | None = None,
@@ -193,7 +193,7 @@ def linear(
 ) -> Document: ...
 
 def transpose(
-    x: Any | None = None,
+    x: Any | Sequence[Any] | None = None,
     *,
     recipes: str | NamedRecipe | Recipe | tuple[str, Recipe] | Sequence[str | NamedRecipe | Recipe | tuple[str, Recipe]] | Mapping[str, Recipe] = ('te_mxfp8', 'ocp_mxfp8_e4m3', 'ocp_mxfp8_e5m2', 'ocp_mxfp4', 'te_nvfp4', 'te_block_1x128', 'te_block_1x128_fp32', 'te_block_128x128', 'te_current_scaling', 'te_current_scaling_pow2'),
     distribution: str | Distribution | None = None,

@@ -4,10 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "cast/cast.hpp"
 #include "fp8lab/formats/decode.hpp"
@@ -41,10 +45,15 @@ double scale_of(const MeasuredCast& one) { return one.cast.scale; }
 Tabulated<std::vector<MeasuredCast>> table_of_casts(const CastResult& result, Table facts) {
   const auto has_no_amax = [](const MeasuredCast& one) { return !one.cast.amax; };
   const auto is_not_best = [](const MeasuredCast& one) { return !one.cast.is_best_scale; };
+  const std::vector<std::string> names = names_in_tables(result.tensors);
   auto table = tabulate(result.casts, std::move(facts));
   table.column({.name = "cast", .title = "#"}, [&](const MeasuredCast& one) { return &one - result.casts.data() + 1; })
-      .column({.name = "tensor", .detail = result.tensors.size() == 1}, &MeasuredCast::tensor)
-      .column({.name = "format"}, format_of)
+      .column({.name = "tensor", .detail = true}, &MeasuredCast::tensor);
+  if (names.size() > 1) {
+    table.column({.name = "tensor_name", .title = "tensor"},
+                 [&](const MeasuredCast& one) { return names[one.tensor]; });
+  }
+  table.column({.name = "format"}, format_of)
       .column({.name = "profile", .detail = is_common(result, profile_of)}, profile_of)
       .column({.name = "rounding", .detail = is_common(result, rounding_of)}, rounding_of)
       .column({.name = "scale", .detail = is_common(result, scale_of)}, scale_of)
@@ -162,18 +171,28 @@ Text intro(const CastResult& result) {
   return text;
 }
 
+/// The share of a tensor's finite values that a cast leaves out: those that became NaN or infinite. Tensors differ in
+/// size, so that no count compares.
+double share_lost(const MeasuredCast& one) {
+  const std::uint64_t not_finite = one.counts.infinities_in + one.counts.nans_in;
+  const std::uint64_t lost = one.totals.not_finite - std::min(not_finite, one.totals.not_finite);
+  const std::uint64_t finite = one.totals.count + lost;
+  return finite == 0 ? 1 : static_cast<double>(lost) / static_cast<double>(finite);
+}
+
 /// The cast that loses least.
 Text best(const CastResult& result) {
   // A cast that overflows to NaN would win otherwise, for its largest errors are not counted.
   const auto found = std::ranges::max_element(result.casts, {}, [](const MeasuredCast& one) {
     const double sqnr = sqnr_of(one.totals);
-    return std::pair(one.totals.count, std::isnan(sqnr) ? -std::numeric_limits<double>::infinity() : sqnr);
+    return std::pair(-share_lost(one), std::isnan(sqnr) ? -std::numeric_limits<double>::infinity() : sqnr);
   });
   Text text{.name = "best"};
   if (result.casts.size() < 2 || found->totals.count == 0) return text;
-  text.paragraphs.push_back(fmt::format("Highest SQNR{}: #{} {}, {:.4f} dB",
-                                        found->totals.not_finite == 0 ? "" : ", of the casts that leave out least",
-                                        found - result.casts.begin() + 1, format_of(*found), found->totals.sqnr_db()));
+  const std::string name = result.tensors.size() == 1 ? "" : " of " + names_in_tables(result.tensors)[found->tensor];
+  text.paragraphs.push_back(fmt::format(
+      "Highest SQNR{}: #{} {}{}, {:.4f} dB", share_lost(*found) == 0 ? "" : ", of the casts that leave out least",
+      found - result.casts.begin() + 1, format_of(*found), name, found->totals.sqnr_db()));
   return text;
 }
 
@@ -215,7 +234,7 @@ struct CastOptions {
 
 void describe(CastOptions& options, ArgumentList& list) {
   CastArguments& arguments = options.arguments;
-  options.tensors.add_array(list, "each type is cast directly, float64 and halves too");
+  options.tensors.add_arrays(list, "each type is cast directly, float64 and halves too");
   options.tensors.add_draws(list);
   options.tensors.add_size(list);
   options.tensors.add_grid(list);

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kit/tensor_arguments.hpp"
 
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+
 #include "fp8lab/formats/refuse.hpp"
 
 namespace fp8lab::experiments {
-
-void TensorArguments::add_array(ArgumentList& list, const std::string& taken) {
-  list.add("x", array, "the values: " + taken + "; or the path of a .npy or .safetensors file, which means `file`")
-      .by_default("drawn, or read from `file`,")
-      .positional()
-      .only_python();
-}
 
 void TensorArguments::add_arrays(ArgumentList& list, const std::string& taken) {
   list.add("x", arrays, "the tensors in order, or one array alone: " + taken + "; or paths, which mean `file`")
@@ -68,7 +65,6 @@ void TensorArguments::add_outliers(ArgumentList& list) {
 }
 
 TensorSource TensorArguments::source() const {
-  if (array) return HeldTensors{*array};
   if (!arrays.empty()) return arrays;
   if (!files.empty()) return StoredTensors{files, names};
   const int log2_most = grid ? 26 : 40;
@@ -86,6 +82,31 @@ Table tensors_table(const std::vector<SourceTensor>& tensors) {
       .column({"shape"}, [](const SourceTensor& one) { return shape_text(one.shape); })
       .column({"rows"}, &SourceTensor::rows)
       .column({"columns"}, &SourceTensor::columns);
+}
+
+std::vector<std::string> names_in_tables(const std::vector<SourceTensor>& tensors) {
+  std::vector<std::string> names;
+  for (const SourceTensor& one : tensors) {
+    const bool needs_number = one.name.empty() && tensors.size() > 1;
+    names.push_back(needs_number ? "x[" + std::to_string(names.size()) + "]" : one.name);
+  }
+  if (names.size() < 2) return names;
+  // 1. How far all begin alike.
+  std::size_t alike = names.front().size();
+  for (const std::string& name : names) {
+    alike = std::min(alike, static_cast<std::size_t>(std::ranges::mismatch(name, names.front()).in1 - name.begin()));
+  }
+  // 2. Of that, whole parts are left out.
+  std::size_t begin = 0;
+  for (const std::string_view end : {std::string_view("/"), std::string_view(", tensor ")}) {
+    const std::size_t at = names.front().substr(0, alike).rfind(end);
+    if (at != std::string::npos) begin = std::max(begin, at + end.size());
+  }
+  for (std::string& name : names) {
+    name.erase(0, begin);
+    std::erase(name, '"');  // of a name in quotes, a part would have one of them
+  }
+  return names;
 }
 
 }  // namespace fp8lab::experiments

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,20 +13,17 @@
 
 namespace fp8lab::experiments {
 
-/// Tensors as a user gives them: an array (Python alone), files, the normal grid, or draws.
+/// Tensors as a user gives them: arrays (Python alone), files, the normal grid, or draws.
 struct TensorArguments {
   Draws draws = {};
   bool is_flat = false;  ///< draws and the grid have a size instead of rows and columns
   bool grid = false;     ///< the normal grid instead of draws
   std::vector<std::filesystem::path> files = {};
   std::vector<std::string> names = {};  ///< which tensors of the files: names or patterns
-  std::optional<HeldTensor> array = {};
   HeldTensors arrays = {};
 
-  /// Adds `x`, without which tensors are read or drawn. It comes first: Python takes it without its name, too. `taken`
-  /// tells how the element types are taken.
-  void add_array(ArgumentList& list, const std::string& taken);
-  /// Adds `x` that is an array or several, in order.
+  /// Adds `x`, an array or several, in order, without which tensors are read or drawn. It comes first: Python takes it
+  /// without its name, too. `taken` tells how the element types are taken.
   void add_arrays(ArgumentList& list, const std::string& taken);
   /// Adds `file` and `tensor`.
   void add_files(ArgumentList& list);
@@ -50,5 +46,8 @@ struct TensorArguments {
 
 /// The tensors that were read: a row for each, which a terminal leaves out.
 [[nodiscard]] Table tensors_table(const std::vector<SourceTensor>& tensors);
+/// What tables call the tensors: their names without the file or the folder that all of them share; x[0], x[1], ... of
+/// several that have no name, and nothing of one alone.
+[[nodiscard]] std::vector<std::string> names_in_tables(const std::vector<SourceTensor>& tensors);
 
 }  // namespace fp8lab::experiments

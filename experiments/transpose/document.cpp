@@ -28,9 +28,13 @@ double sqnr_of_copy(const ErrorTotals& totals) {
 /// A table with a row for each recipe of each tensor, and the columns that say which.
 Tabulated<std::vector<Measured>> table_of_recipes(const TransposeResult& result, const std::string& name,
                                                   const std::string& title) {
+  const std::vector<std::string> names = names_in_tables(result.tensors);
   auto table = tabulate(result.recipes, {.name = name, .title = title, .marked = true});
   table.column({"recipe"}, [](const Measured& one) { return one.recipe.name; })
-      .column({.name = "tensor", .detail = result.tensors.size() == 1}, &Measured::tensor);
+      .column({.name = "tensor", .detail = true}, &Measured::tensor);
+  if (names.size() > 1) {
+    table.column({.name = "tensor_name", .title = "tensor"}, [&](const Measured& one) { return names[one.tensor]; });
+  }
   return table;
 }
 
@@ -162,7 +166,7 @@ struct TransposeOptions {
 };
 
 void describe(TransposeOptions& options, ArgumentList& list) {
-  options.matrix.add_array(list, "bfloat16 as such, float16 as float32, float64 rounded to float32");
+  options.matrix.add_arrays(list, "bfloat16 as such, float16 as float32, float64 rounded to float32");
   list.add("recipes", options.arguments.recipes, "scaling recipes to measure (fp8lab recipes lists them)");
   options.matrix.add_draws(list);
   options.matrix.add_shape(list);
@@ -172,8 +176,8 @@ void describe(TransposeOptions& options, ArgumentList& list) {
 }
 
 Document run(const TransposeOptions& options, const Context& context) {
-  if (const auto& x = options.matrix.array; x && x->shape && x->shape->size() != 2) {
-    refuse("x must have two dimensions, not shape ", shape_text(*x->shape));
+  for (const HeldTensor& x : options.matrix.arrays) {
+    if (x.shape && x.shape->size() != 2) refuse("x must have two dimensions, not shape ", shape_text(*x.shape));
   }
   TransposeArguments arguments = options.arguments;
   arguments.source = options.matrix.source();

@@ -98,10 +98,11 @@ def test_patterns_choose_tensors_and_each_is_measured_apart(tmp_path: Path) -> N
     assert scaling.tables["tensors"]["shape"].tolist() == ["(64, 96)"] * 3 + ["(96,)"]
     for i, name in enumerate(names):
         [alone] = experiments.cast(tensors[name], formats="e4m3", scales=[3.0], exact=False).tables["casts"].rows
-        differ = {key for key, value in cast.tables["casts"].rows[i].items() if repr(value) != repr(alone[key])}
-        assert differ <= {"cast", "tensor"} and cast.tables["casts"]["tensor"][i] == i
+        differ = {key for key, value in cast.tables["casts"].rows[i].items() if repr(value) != repr(alone.get(key))}
+        assert differ <= {"cast", "tensor", "tensor_name"} and cast.tables["casts"]["tensor"][i] == i
         [alone_too] = experiments.transpose(tensors[name], recipes=["te_mxfp8"]).tables["recipes"].rows
-        assert transpose.tables["recipes"].rows[i] == {**alone_too, "tensor": i}
+        assert transpose.tables["recipes"].rows[i] == {**alone_too, "tensor": i, "tensor_name": name}
+        assert cast.tables["casts"]["tensor_name"][i] == name
     with pytest.raises(ValueError, match='it has no tensor "layers.w"; it holds 4 tensors: "layers.1.weight"'):
         experiments.cast(file=arguments["file"], tensor="layers.w")
     with pytest.raises(ValueError, match='none of the 1 files has a tensor "head"'):

@@ -195,6 +195,35 @@ TEST_CASE("a cast that turns its largest errors into NaN is not called the best"
   CHECK(section_of<Text>(document_of(result), "best").paragraphs[0].starts_with("Highest SQNR: #2 e4m3, "));
 }
 
+TEST_CASE("the best cast of several tensors is that of the highest SQNR, of whatever size, and is named") {
+  // E4M3 has 1, and 1.01 is 0.01 above it: 20 log10(1.01 / 0.01) = 40.086 dB. Casts of normal values have some 31.5 dB.
+  const std::vector<float> few(128, 1.01F);
+  std::vector<float> many(4096);
+  sample(find_distribution("normal"), 1, 0, many);
+  CastArguments arguments;
+  const auto held = [](const std::vector<float>& values, std::string name) {
+    HeldTensor one{MatrixView(std::span<const float>(values), values.size() / 32, 32)};
+    one.name = std::move(name);
+    return one;
+  };
+  arguments.source =
+      HeldTensors{held(few, "dir/w.safetensors, tensor few"), held(many, "dir/w.safetensors, tensor many")};
+  arguments.formats = {choose_format("e4m3")};
+  Document document = document_of(run_cast(arguments));
+  CHECK(section_of<Text>(document, "best").paragraphs[0] == "Highest SQNR: #1 e4m3 of few, 40.0864 dB");
+  CHECK(column_of<Texts>(document, "casts", "tensor_name") == Texts{"few", "many"});
+  CHECK(text_of(document, {.width = 60}).find("many") != std::string::npos);
+  // A value that is not finite before the cast is not lost by it; one that the cast makes NaN is.
+  many[0] = inf;
+  std::vector<float> lost = few;
+  lost[0] = 1e6F;
+  arguments.profiles = {choose_profile("cuda_nosat")};
+  arguments.source = HeldTensors{held(lost, ""), held(many, "")};
+  document = document_of(run_cast(arguments));
+  CHECK(section_of<Text>(document, "best").paragraphs[0].starts_with("Highest SQNR: #2 e4m3 of x[1], 31."));
+  CHECK(column_of<Texts>(document, "casts", "tensor_name") == Texts{"x[0]", "x[1]"});
+}
+
 TEST_CASE("cast arguments are checked, with the rule in the message") {
   const auto run = [](auto change) {
     CastArguments arguments;
