@@ -323,6 +323,7 @@ def update_scale_arrays(
     team = _team([first], *place)
     history = output_buffer(amaxes, first, (recipe.amax_history_len, tensors), ("float32",), "amaxes")
     scales = output_buffer(scale, first, (tensors,), ("float32",), "scale")
-    inverses = output_buffer(scale_inv, first, (tensors,), ("float32",), "scale_inv")
-    _apart([history, scales, inverses], [])
-    _core.gpu_update_scales(recipe._recipe(), backward, history.place, scales.place, inverses.place, team)
+    given = [] if scale_inv is None else [output_buffer(scale_inv, first, (tensors,), ("float32",), "scale_inv")]
+    _apart([history, scales, *given], [])
+    inverses = given[0].place if given else None
+    _core.gpu_update_scales(recipe._recipe(), backward, history.place, scales.place, inverses, team)

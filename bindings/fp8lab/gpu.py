@@ -333,7 +333,7 @@ def update_scales(
     recipe: Delayed,
     amaxes: Any,
     scale: Any,
-    scale_inv: Any,
+    scale_inv: Any = None,
     *,
     backward: bool = False,
     stream: Any = None,
@@ -347,10 +347,14 @@ def update_scales(
     Parameters
     ----------
     recipe : Delayed
-        Of version ``te_current`` with an algorithm that is a name.
+        Of version ``te_1_6``, ``te_1_7`` or ``te_current``, whose kernel is one for all tensors, with an algorithm
+        that is a name.
     amaxes : array of float32, (amax_history_len, tensors)
         Row 0 is the running step's.
-    scale, scale_inv : array of float32, (tensors,)
+    scale : array of float32, (tensors,)
+    scale_inv : array of float32, (tensors,), optional
+        Becomes the inverse of the new scale by ``te_1_6`` and ``te_1_7``, which need it. By ``te_current`` casts write
+        theirs beside the data, and it stays as it is.
     backward : bool
         The tensors are gradients, in the backward pass's format.
     stream, order, seed, threads

@@ -192,18 +192,31 @@ void check_view(const QuantizedView& q, std::span<const float> out) {
 
 void check_states(const Delayed& recipe, const DelayedStates& states) {
   check(recipe);
-  if (recipe.version.name != te_current.name) {
-    refuse("the kernel's version of delayed scaling is ", te_current.name, ", not ", recipe.version.name);
+  const auto has_kernel = [](const DelayedVersion& version) {
+    return version.history == HistoryRule::bulk_kernel && version.formula == ScaleFormula::margin_first;
+  };
+  if (!has_kernel(recipe.version)) {
+    std::string names;
+    for (const DelayedVersion& one : delayed_versions) {
+      if (has_kernel(one)) names.append(names.empty() ? "" : ", ").append(one.name);
+    }
+    refuse("the kernel's versions of delayed scaling are ", names, ", not ", recipe.version.name);
   }
   if (!std::holds_alternative<AmaxComputeAlgo>(recipe.amax_compute_algo)) {
     refuse("amax_compute_algo must be max or most_recent: no kernel calls a function");
   }
   const std::size_t tensors = states.scale.size();
   check_size("amaxes", states.amaxes.size(), tensors * recipe.amax_history_len, "floats");
-  check_size("scale_inv", states.scale_inv.size(), tensors, "floats");
+  const bool needs_inverses = !recipe.version.inverse_is_of_the_cast;
+  if (needs_inverses && states.scale_inv.empty() && tensors != 0) {
+    refuse("scale_inv must be given: the update of ", recipe.version.name, " writes it");
+  }
+  if (needs_inverses || !states.scale_inv.empty()) {
+    check_size("scale_inv", states.scale_inv.size(), tensors, "floats");
+  }
   check_place("amaxes", states.amaxes.data(), states.amaxes.size(), sizeof(float));
   check_place("scale", states.scale.data(), tensors, sizeof(float));
-  check_place("scale_inv", states.scale_inv.data(), tensors, sizeof(float));
+  check_place("scale_inv", states.scale_inv.data(), states.scale_inv.size(), sizeof(float));
   check_apart("amaxes", states.amaxes, "scale", states.scale);
   check_apart("amaxes", states.amaxes, "scale_inv", states.scale_inv);
   check_apart("scale", states.scale, "scale_inv", states.scale_inv);

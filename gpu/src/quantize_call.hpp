@@ -258,7 +258,8 @@ void launch_dequantize(const QuantizedView& q, std::span<float> out, const Launc
 template <typename Launch>
 void launch_update(const Delayed& recipe, Pass pass, const DelayedStates& states, const Launch& launch) {
   const auto* algo = std::get_if<AmaxComputeAlgo>(&recipe.amax_compute_algo);
-  launch(UpdateScales{states.amaxes.data(), states.scale.data(), states.scale_inv.data(), states.scale.size(),
+  float* const scale_inv = recipe.version.inverse_is_of_the_cast ? nullptr : states.scale_inv.data();
+  launch(UpdateScales{states.amaxes.data(), states.scale.data(), scale_inv, states.scale.size(),
                       recipe.amax_history_len, fp8_max(recipe, pass) * std::ldexp(1.0F, -recipe.margin),
                       recipe.version.largest_scale, *algo == AmaxComputeAlgo::most_recent});
 }

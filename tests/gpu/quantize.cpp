@@ -272,35 +272,60 @@ TEST_CASE("the delayed update of many tensors is that of each") {
   constexpr std::size_t tensors = 5;
   for (const std::size_t length : {1U, 2U, 256U, 257U, 600U}) {
     for (const AmaxComputeAlgo algo : {AmaxComputeAlgo::max, AmaxComputeAlgo::most_recent}) {
-      const Delayed recipe{.margin = 3, .amax_history_len = length, .amax_compute_algo = algo};
-      std::vector<AmaxHistory> expected(tensors, start_history(recipe));
-      std::vector<float> amaxes(length * tensors);
-      std::vector<float> scale(tensors, 1);
-      std::vector<float> scale_inv(tensors, 1);
-      for (std::uint64_t step = 0; step < 4; ++step) {
-        for (std::size_t t = 0; t < tensors; ++t) {
-          const std::array amaxes_of_step{0.0F, 3.5F, inf, nan, 0x1p-140F};
-          const float amax = t == 4 ? 1.0F + static_cast<float>(step) : amaxes_of_step[(step * 3 + t) % 5];
-          for (std::size_t row = 1; step == 0 && row < length; ++row) {
-            expected[t].amaxes[row] = static_cast<float>(random_bits(t, row) % 1000) / 8;
+      for (const DelayedVersion& version : {te_1_6, te_1_7, te_current}) {
+        const Delayed recipe{.margin = 3, .amax_history_len = length, .amax_compute_algo = algo, .version = version};
+        std::vector<AmaxHistory> expected(tensors, start_history(recipe));
+        std::vector<float> amaxes(length * tensors);
+        std::vector<float> scale(tensors, 1);
+        std::vector<float> scale_inv(tensors, 1);
+        for (std::uint64_t step = 0; step < 4; ++step) {
+          for (std::size_t t = 0; t < tensors; ++t) {
+            const std::array amaxes_of_step{0.0F, 3.5F, inf, nan, 0x1p-140F};
+            const float amax = t == 4 ? 1.0F + static_cast<float>(step) : amaxes_of_step[(step * 3 + t) % 5];
+            for (std::size_t row = 1; step == 0 && row < length; ++row) {
+              expected[t].amaxes[row] = static_cast<float>(random_bits(t, row) % 1000) / 8;
+            }
+            record_amax(recipe, Pass::forward, expected[t], amax);
+            for (std::size_t row = 0; row < length; ++row) amaxes[row * tensors + t] = expected[t].amaxes[row];
+            scale_inv[t] = expected[t].scale_inv;
+            update_scale(recipe, Pass::forward, expected[t]);
           }
-          record_amax(recipe, Pass::forward, expected[t], amax);
-          for (std::size_t row = 0; row < length; ++row) amaxes[row * tensors + t] = expected[t].amaxes[row];
-          update_scale(recipe, Pass::forward, expected[t]);
-        }
-        gpu::update_scales_on_host(recipe, Pass::forward, {amaxes, scale, scale_inv}, quantize_orders[step]);
-        Mismatches wrong;
-        for (std::size_t t = 0; t < tensors; ++t) {
-          wrong.compare(t, step, bits(scale[t]), bits(expected[t].scale), "scale");
-          wrong.compare(t, step, bits(scale_inv[t]), bits(1 / expected[t].scale), "scale_inv");
-          for (std::size_t row = 0; row < length; ++row) {
-            wrong.compare(row, step, bits(amaxes[row * tensors + t]), bits(expected[t].amaxes[row]), "history");
+          gpu::update_scales_on_host(recipe, Pass::forward, {amaxes, scale, scale_inv}, quantize_orders[step]);
+          Mismatches wrong;
+          for (std::size_t t = 0; t < tensors; ++t) {
+            wrong.compare(t, step, bits(scale[t]), bits(expected[t].scale), "scale");
+            wrong.compare(t, step, bits(scale_inv[t]), bits(expected[t].scale_inv), "scale_inv");
+            for (std::size_t row = 0; row < length; ++row) {
+              wrong.compare(row, step, bits(amaxes[row * tensors + t]), bits(expected[t].amaxes[row]), "history");
+            }
           }
+          REQUIRE_NO(wrong);
         }
-        REQUIRE_NO(wrong);
       }
     }
   }
+}
+
+TEST_CASE("the delayed update writes scale_inv by the versions that do, and needs it by these alone") {
+  // delayed_scaling.cu of Transformer Engine: the kernel for all tensors stores 1 / scale up to 1.13, and has no
+  // scale_inv since 2.0; casts write it since 1.11.
+  const auto inverse_after = [](const DelayedVersion& version) {
+    std::vector<float> amaxes{3};
+    std::vector<float> scale{1};
+    std::vector<float> scale_inv{1};
+    gpu::update_scales_on_host({.amax_history_len = 1, .version = version}, Pass::forward, {amaxes, scale, scale_inv});
+    CHECK(scale[0] == 448.0F / 3);
+    return scale_inv[0];
+  };
+  CHECK(inverse_after(te_1_7) == 1 / (448.0F / 3));
+  CHECK(inverse_after(te_current) == 1);
+  std::vector<float> amaxes{3};
+  std::vector<float> scale{1};
+  gpu::update_scales_on_host({.amax_history_len = 1}, Pass::forward, {amaxes, scale});
+  CHECK(scale[0] == 448.0F / 3);
+  CHECK_THROWS_WITH(
+      gpu::update_scales_on_host({.amax_history_len = 1, .version = te_1_7}, Pass::forward, {amaxes, scale}),
+      ContainsSubstring("scale_inv"));
 }
 
 }  // namespace fp8lab::tests

@@ -356,8 +356,9 @@ def test_amaxes_drop_or_count_nan():
     assert gpu.amax(finite, out=out) is out and out == 7
 
 
-def test_scales_of_many_tensors_are_updated_in_place():
-    recipe = fp8lab.Delayed(amax_history_len=4)
+@pytest.mark.parametrize("version", ["te_1_6", "te_1_7", "te_current"])
+def test_scales_of_many_tensors_are_updated_in_place(version):
+    recipe = fp8lab.Delayed(amax_history_len=4, version=version)
     histories = [fp8lab.AmaxHistory(recipe) for _ in range(5)]
     amaxes = np.zeros((4, 5), np.float32)
     scale, scale_inv = np.ones(5, np.float32), np.ones(5, np.float32)
@@ -365,11 +366,28 @@ def test_scales_of_many_tensors_are_updated_in_place():
         for i, history in enumerate(histories):
             history.record_amax(float(np.float32(0.3 * i * (step % 3 + 1))))
         amaxes[0] = [0.3 * i * (step % 3 + 1) for i in range(5)]
+        scale_inv[:] = [history.scale_inv for history in histories]
         gpu.update_scales(recipe, amaxes, scale, scale_inv, order="shuffled", seed=step)
         for i, history in enumerate(histories):
             history.update_scale()
-            assert (scale[i], scale_inv[i]) == (history.scale, np.float32(1) / np.float32(history.scale))
+            assert (scale[i], scale_inv[i]) == (history.scale, history.scale_inv)
             assert np.array_equal(amaxes[:, i], history.amaxes)
+
+
+def test_the_inverse_of_a_scale_is_the_casts_since_transformer_engine_1_11():
+    def inverse_after(version, *given):
+        scale = np.ones(1, np.float32)
+        gpu.update_scales(fp8lab.Delayed(amax_history_len=1, version=version), np.float32([[3]]), scale, *given)
+        assert scale[0] == np.float32(448) / np.float32(3)
+        return given[0][0] if given else None
+
+    one = np.ones(1, np.float32)
+    assert inverse_after("te_current", one) == 1 and inverse_after("te_current") is None
+    assert inverse_after("te_1_7", one) == np.float32(1) / (np.float32(448) / np.float32(3))
+    with pytest.raises(ValueError, match="scale_inv must be given: the update of te_1_7 writes it"):
+        inverse_after("te_1_7")
+    with pytest.raises(ValueError, match="versions of delayed scaling are te_1_6, te_1_7, te_current, not te_1_4"):
+        inverse_after("te_1_4", one)
 
 
 def test_stochastic_rounding_takes_the_words_of_philox():

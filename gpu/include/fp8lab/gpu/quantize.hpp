@@ -111,13 +111,14 @@ void dequantize_on_host(const QuantizedView& q, std::span<float> out, HostOrder 
 
 /// The states of many tensors that share a Delayed and a Pass, as Transformer Engine keeps them.
 struct DelayedStates {
-  std::span<float> amaxes;  ///< (amax_history_len, tensors), row-major: row 0 is the running step's
-  std::span<float> scale;   ///< a float for each tensor
-  std::span<float> scale_inv;
+  std::span<float> amaxes;          ///< (amax_history_len, tensors), row-major: row 0 is the running step's
+  std::span<float> scale;           ///< a float for each tensor
+  std::span<float> scale_inv = {};  ///< the same; versions whose casts write it leave it as it is, and it may be empty
 };
-/// The end of a step for all tensors in one launch: update_scale(), and scale_inv = fl(1 / scale) for the next cast.
+/// The end of a step for all tensors in one launch: update_scale().
 ///
-/// Throws also where the recipe's version is not te_current, or its amax_compute_algo is a function.
+/// Throws also where the recipe's version is none of a kernel for all tensors (te_1_6, te_1_7 and te_current), or its
+/// amax_compute_algo is a function.
 void update_scales_on_device(const Delayed& recipe, Pass pass, const DelayedStates& states, void* stream = nullptr);
 void update_scales_on_host(const Delayed& recipe, Pass pass, const DelayedStates& states, HostOrder order = {});
 

@@ -22,7 +22,7 @@ struct UpdateScales {
 
   float* amaxes;  ///< (length, tensors): row 0 is the running step's
   float* scale;
-  float* scale_inv;
+  float* scale_inv;  ///< null: a later cast writes it, beside its data
   std::size_t tensors;
   std::size_t length;
   float largest_over_margin;  ///< fp8_max * 2^-margin
@@ -36,7 +36,7 @@ struct UpdateScales {
     float* const own = amaxes + tensor;
     team.for_each(1, [&](std::size_t) { shared.newest = std::bit_cast<std::uint32_t>(own[0]); });
     const auto newest = std::bit_cast<float>(shared.newest);
-    // 1. An amax of 0 changes nothing but scale_inv. Otherwise the window moves.
+    // 1. An amax of 0 changes nothing but scale_inv, if that is written. Otherwise the window moves.
     auto largest = team.template each<std::uint32_t>();
     if (newest != 0) move_window(team, own, newest, largest);
     // 2. The scale.
@@ -45,7 +45,7 @@ struct UpdateScales {
       const float amax = most_recent ? newest : most;
       const float next = newest == 0 ? scale[tensor] : margin_first_scale(largest_over_margin, amax, scale[tensor]);
       scale[tensor] = limited_scale(next, largest_scale);
-      scale_inv[tensor] = 1 / scale[tensor];
+      if (scale_inv != nullptr) scale_inv[tensor] = 1 / scale[tensor];
     });
   }
 
