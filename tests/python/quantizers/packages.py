@@ -205,15 +205,24 @@ def torchao_training(x: torch.Tensor, by_row: bool) -> Result:
     return Result(codes8(tensor._data), scales_of(tensor._scale.reciprocal()))
 
 
-def torchao_blockwise(x: torch.Tensor) -> Result:
-    """The quantizer in PyTorch that its tests hold the Triton kernel to."""
+def _torchao_blockwise_kernels():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        kernels = installed.module(
+        return installed.module(
             "torchao.prototype.blockwise_fp8_training.kernels", unused=("triton", "triton.language")
         )
-    codes, scale_inv = kernels.torch_blockwise_scale_act_quant_lhs(x)
+
+
+def torchao_blockwise(x: torch.Tensor) -> Result:
+    """The quantizer in PyTorch that its tests hold the Triton kernel to."""
+    codes, scale_inv = _torchao_blockwise_kernels().torch_blockwise_scale_act_quant_lhs(x)
     return Result(codes8(codes), scales_of(scale_inv.contiguous()))
+
+
+def torchao_blockwise_columns(x: torch.Tensor) -> Result:
+    """The same along columns."""
+    codes, scale_inv = _torchao_blockwise_kernels().torch_blockwise_scale_act_quant_rhs(x)
+    return Result(codes8(codes.contiguous()), scales_of(scale_inv.contiguous()))
 
 
 # --- transformers, Quark ---

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 import fp8lab  # noqa: E402
 
-from quantizers import inputs, port_vllm, table  # noqa: E402
+from quantizers import inputs, packages, port_vllm, table  # noqa: E402
 from quantizers.numerics import F, Result, q8  # noqa: E402
 from quantizers.rows import CHECKOUTS, PACKAGES, ROWS  # noqa: E402
 
@@ -30,6 +30,46 @@ def test_a_recipe_gives_the_bits_of_its_system(row):
         pytest.skip(str(missing))
     assert outcome.elements > 0
     assert outcome.codes + outcome.scales == 0, outcome.first
+
+
+@pytest.mark.parametrize(
+    "row",
+    [row for row in ROWS if table.has_other_direction(row)],
+    ids=lambda row: row.recipe + "-given" * bool(row.given) + "-cuda" * bool(row.how),
+)
+def test_the_other_direction_of_a_recipe_gives_the_bits_that_its_system_has_of_the_transpose(row):
+    if row.recipe not in table.recipe_names():
+        pytest.skip(f"fp8lab has no recipe {row.recipe}")
+    try:
+        cases = ("normals", "zeros") if row.scope == "tensor" else inputs.CASES  # of one scale there is one way
+        outcome = table.compare(row, 16, cases, of=table.of_other_direction)
+    except ImportError as missing:
+        pytest.skip(str(missing))
+    assert outcome.elements > 0
+    assert outcome.codes + outcome.scales == 0, outcome.first
+
+
+def test_torchaos_kernels_clamp_columns_in_float32_and_its_pytorch_code_in_the_tensors_type():
+    # Triton's tl.clamp promotes bfloat16 to float32 (triton/language/core.py), so that both kernels of torchao have a
+    # floor of fl(1e-12). torch_blockwise_scale_act_quant_rhs calls torch.clamp on bfloat16: 1e-12 becomes 1.0018e-12.
+    torch = pytest.importorskip("torch")
+    try:
+        theirs = packages.torchao_blockwise_columns
+        x = inputs.tiles("normals", torch.bfloat16, 128, 8, "e4m3").t().contiguous()[:128].repeat(1, 16)
+        x[:, ::4] *= 2.0**-60
+        expected = theirs(x)
+    except ImportError as missing:
+        pytest.skip(str(missing))
+    got = fp8lab.quantize(x, "torchao_blockwise", direction="columnwise")
+    amax = x.float().abs().amax(0).numpy()
+    clamped = amax < 1e-12
+    assert clamped.any() and not clamped.all()
+    assert np.array_equal(got.codes.T[:, ~clamped], expected.codes[:, ~clamped])
+    assert np.array_equal(got.scale_inv.reshape(-1)[~clamped], expected.scales.reshape(-1)[~clamped])
+    one = np.float32(1)
+    floor, rounded = np.float32(1e-12), torch.tensor(1e-12, dtype=torch.bfloat16).item()
+    assert np.all(got.scale_inv.reshape(-1)[clamped] == one / np.float32(448 / np.float64(floor)))
+    assert np.all(expected.scales.reshape(-1)[clamped] == one / np.float32(448 / rounded))
 
 
 def test_a_recipe_cites_the_version_that_it_is_compared_with():
