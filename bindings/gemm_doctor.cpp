@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,14 +16,14 @@ namespace {
 
 using doctor::GemmDiagnosis;
 
-/// Departures as pairs of a name and a depth.
-using Departures = std::vector<std::pair<std::string, std::size_t>>;
+/// Departures: the name, the depth and the factors of each.
+using Departures = std::vector<std::tuple<std::string, std::size_t, std::vector<float>>>;
 
 py::dict gemm_fields(const doctor::GemmExplanation& one) {
   py::list departures;
   for (const doctor::FoundDeparture& departure : one.departures) {
-    departures.append(
-        py::make_tuple(std::string(departure.row->name), std::string(departure.row->words), departure.depth));
+    departures.append(py::make_tuple(std::string(departure.row->name), std::string(departure.row->words),
+                                     departure.depth, py::tuple(py::cast(departure.factors))));
   }
   py::dict all;
   all["recipe"] = one.recipe;
@@ -64,8 +65,8 @@ std::vector<std::uint64_t> words_by(const GemmRecipe& recipe, const Departures& 
                                     const Operand& b, const std::optional<NamedOrOwnFormat>& format,
                                     const Array<float>& c, const Array<float>& bias, float scale_out) {
   doctor::GemmExplanation explanation{.recipe = recipe};
-  for (const auto& [name, depth] : departures) {
-    explanation.departures.push_back({&doctor::find_gemm_departure(name), depth});
+  for (const auto& [name, depth, factors] : departures) {
+    explanation.departures.push_back({&doctor::find_gemm_departure(name), depth, factors});
   }
   const doctor::GemmOutput out{
       .format = format ? format->format : binary32, .c = view(c), .bias = view(bias), .scale_out = scale_out};

@@ -783,7 +783,7 @@ def diagnose_gemm(
 ) -> GemmDiagnosis: ...
 def gemm_words(
     recipe: GemmRecipe,
-    departures: Sequence[tuple[str, int]],
+    departures: Sequence[tuple[str, int, Sequence[float]]],
     a: Operand,
     b: Operand,
     format: Format | None,

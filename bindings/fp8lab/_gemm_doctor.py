@@ -51,7 +51,9 @@ class GemmDeparture(NamedTuple):
 
     name: str  #: such as ``b_transposed``
     words: str
-    depth: int = 0  #: products that count, where it drops the tail
+    depth: int = 0  #: products that count, where it drops the tail; how many it drops at the head, or adds twice
+    #: The number that it multiplies elements with, where it does: of all, or of each row or column.
+    factors: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name}: {self.words}"
@@ -110,7 +112,7 @@ class GemmExplanation:
         format = None if output == "float32" else as_format(output, "output")
         words = _core.gemm_words(
             self.recipe._core(),
-            [(one.name, one.depth) for one in self.departures],
+            [(one.name, one.depth, one.factors) for one in self.departures],
             left,
             right,
             format,

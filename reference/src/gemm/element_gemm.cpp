@@ -29,7 +29,7 @@ float sum_of(std::vector<float>& parts, PartialOrder order, StepType type) {
       }
       break;
   }
-  float sum = parts.front();
+  float sum = rounded_to(type, parts.front());
   for (std::size_t i = 1; i < parts.size(); ++i) sum = rounded_to(type, sum + parts[i]);
   return sum;
 }
@@ -65,7 +65,9 @@ ElementAddends addends_of(const GemmReading& reading, const GemmAddends& addends
   ElementAddends result;
   const bool turned = reading.c == CReading::transposed;
   if (!addends.c.empty()) result.c = addends.c[turned ? column * addends.rows + row : row * addends.columns + column];
-  if (!addends.bias.empty()) result.bias = addends.bias[reading.bias == BiasReading::along_rows ? row : column];
+  std::size_t place = reading.bias == BiasReading::along_rows ? row : column;
+  if (reading.bias == BiasReading::next) place = (column + 1) % addends.columns;
+  if (!addends.bias.empty()) result.bias = addends.bias[place];
   return result;
 }
 

@@ -64,6 +64,7 @@ void check_exact(const GemmRecipe& recipe, const Operand& a, const Operand& b, c
   refuse(!recipe.split_k.empty(), "split_k");
   refuse(recipe.order != none.order, "order");
   refuse(recipe.partial_type != none.partial_type, "partial_type");
+  refuse(recipe.total_type != none.total_type, "total_type");
   refuse(!call.c.empty() && recipe.c_enters == CEntry::accumulator, "a c that the accumulator starts from");
 }
 
@@ -348,7 +349,7 @@ std::string slow_because(const GemmRecipe& r, const Operand& a, const Operand& b
   if (r.k_order.ways != 1) return "k_order is not ascending";
   if (r.order == PartialOrder::pairwise) return "order is pairwise";
   if (r.order == PartialOrder::descending && !is_split) return "promotions are in descending order";
-  if (r.partial_type != StepType::as_given) return "partial sums are rounded";
+  if (r.partial_type != StepType::as_given || r.total_type != StepType::as_given) return "partial sums are rounded";
   if (tiles && r.promote_k != 0 && static_cast<std::size_t>(r.promote_k) != promotion_depth(r.model, a, b, 0)) {
     return "accumulators are promoted within tiles";
   }

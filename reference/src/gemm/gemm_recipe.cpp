@@ -33,8 +33,8 @@ void check_ranges(const GemmRecipe& r) {
   if (!r.split_order.empty() && r.order != PartialOrder::ascending) {
     refuse("order must be left out where split_order is given");
   }
-  if (r.partial_type == StepType::as_given && r.total_type != StepType::as_given) {
-    refuse("total_type must be left out where partial_type is: sums of float32 are float32");
+  if (ways == 0 && r.partial_type == StepType::as_given && r.total_type != StepType::as_given) {
+    refuse("total_type must be left out where K is not split");
   }
 }
 

@@ -46,7 +46,12 @@ void put_sums(TextStream& text, const GemmRecipe& r) {
          << r.k_order.granule;
   }
   if (r.partial_type != StepType::as_given) text << ", each " << entry_of(r.partial_type).words << " before";
-  if (r.total_type != StepType::as_given) text << ", and their sum after each of them";
+  if (r.total_type == StepType::as_given) return;
+  if (r.partial_type != StepType::as_given) {
+    text << ", and their sum after each of them";
+  } else {
+    text << ", the running total " << entry_of(r.total_type).words << " after each of them";
+  }
 }
 
 /// How scales enter.

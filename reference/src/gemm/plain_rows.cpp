@@ -2,6 +2,7 @@
 #include "gemm/plain_rows.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <variant>
 
@@ -49,6 +50,7 @@ PlainRows::PlainRows(const Operand& operand, std::span<const std::size_t> rows, 
       depth_(depth),
       transposed_(operand.transposed != reading.transposed),
       k_order_(reading.k_order),
+      reading_(reading),
       block_scales_(operand.scales.type) {
   if (reading.tiles_as_blocks != 0) block_scales_ = {e8m0, static_cast<int>(reading.tiles_as_blocks)};
   if (block_scales_) {
@@ -59,10 +61,21 @@ PlainRows::PlainRows(const Operand& operand, std::span<const std::size_t> rows, 
   if (const auto* bytes = std::get_if<std::span<const std::uint8_t>>(&operand.elements)) gather(*bytes, bytes_);
   if (const auto* words = std::get_if<std::span<const std::uint16_t>>(&operand.elements)) gather(*words, words_);
   if (const auto* floats = std::get_if<std::span<const float>>(&operand.elements)) gather(*floats, floats_);
+  if (reading.side.as_fnuz) {
+    constexpr std::uint8_t negative_zero = 0x80;
+    constexpr std::uint8_t nan = 0x7F;
+    std::ranges::replace(bytes_, negative_zero, nan);  // the factor of 1/2 is the epilogue's
+  }
   if (block_scales_) gather_scales(reading.blocks);
 }
 
 std::size_t PlainRows::source(std::size_t k) const {
+  switch (reading_.products) {
+    case ProductReading::own: break;
+    case ProductReading::head_missing: return k + reading_.length;
+    case ProductReading::head_twice: return k < reading_.length ? k : k - reading_.length;
+    case ProductReading::tail_twice: return k < operand_.depth ? k : k - reading_.length;
+  }
   if (k_order_.ways == 1) return k;
   const auto& [ways, granule, window] = k_order_;
   const std::size_t part = window / ways;
@@ -92,12 +105,42 @@ void PlainRows::gather(std::span<const Element> from, std::vector<Element>& to) 
   }
 }
 
+std::pair<std::size_t, std::size_t> PlainRows::scale_place(std::size_t row, std::size_t column, std::size_t down,
+                                                           std::size_t along) const {
+  switch (reading_.side.place) {
+    case ScalePlace::own:
+    case ScalePlace::other_operand: break;
+    case ScalePlace::next: return {row, std::min(column + 1, along - 1)};
+    case ScalePlace::previous_row: return {row == 0 ? 0 : row - 1, column};
+    case ScalePlace::next_row: return {std::min(row + 1, down - 1), column};
+    case ScalePlace::first_of_four: return {row, column / 4 * 4};
+    case ScalePlace::stored_turned: {
+      const std::size_t index = row * along + column;
+      return {index % down, index / down};
+    }
+    case ScalePlace::read_turned: {
+      const std::size_t index = column * down + row;
+      return {index / along, index % along};
+    }
+  }
+  return {row, column};
+}
+
 std::uint8_t PlainRows::block_code(std::size_t entry, std::size_t j, bool in_other_layout) const {
   const std::size_t blocks = operand_.depth / block_;
   const bool swizzled = (operand_.scales.layout == ScaleLayout::swizzled) != in_other_layout;
-  std::size_t at = operand_.transposed ? j * operand_.rows + rows_[entry] : rows_[entry] * blocks + j;
-  if (swizzled) at = swizzled_place(rows_[entry], j, blocks);
-  return operand_.scales.codes[at];
+  const auto [row, column] = scale_place(rows_[entry], j, operand_.rows, blocks);
+  std::size_t at = operand_.transposed ? column * operand_.rows + row : row * blocks + column;
+  if (swizzled) at = swizzled_place(row, column, blocks);
+  const bool takes_other = reading_.side.place == ScalePlace::other_operand && reading_.other != nullptr &&
+                           !reading_.other->scales.codes.empty();
+  const auto& codes = takes_other ? reading_.other->scales.codes : operand_.scales.codes;
+  const std::uint8_t code = codes[at % codes.size()];
+  if (reading_.side.word == ScaleWord::without_mantissa && block_format_ != e8m0) return code & 0x78U;
+  if (reading_.side.word == ScaleWord::halved && block_format_ == e8m0 && code != 0 && code != 255) {
+    return static_cast<std::uint8_t>(code - 1);
+  }
+  return code;
 }
 
 /// An E8M0 code of a scale that is inverted or squared.
@@ -178,9 +221,22 @@ float PlainRows::tile_scale(std::size_t entry, std::size_t k) const {
   if (tiles.values.empty()) return 1;
   const std::size_t down = (operand_.rows + tiles.rows - 1) / tiles.rows;
   const std::size_t along = (operand_.depth + tiles.depth - 1) / tiles.depth;
-  const std::size_t row = rows_[entry] / tiles.rows;
-  const std::size_t column = source(k) / tiles.depth;
-  return tiles.values[operand_.transposed ? column * down + row : row * along + column];
+  const auto [row, column] = scale_place(rows_[entry] / tiles.rows, source(k) / tiles.depth, down, along);
+  const std::size_t at = operand_.transposed ? column * down + row : row * along + column;
+  const bool takes_other = reading_.side.place == ScalePlace::other_operand && reading_.other != nullptr &&
+                           !reading_.other->tile_scales.values.empty();
+  const auto& values = takes_other ? reading_.other->tile_scales.values : tiles.values;
+  const float own = values[at % values.size()];
+  switch (reading_.side.word) {
+    case ScaleWord::own: break;
+    case ScaleWord::without_mantissa: return std::bit_cast<float>(std::bit_cast<std::uint32_t>(own) & 0x7F800000U);
+    case ScaleWord::halved: return own / 2;
+    case ScaleWord::byte_of_float32: {
+      const std::uint32_t word = std::bit_cast<std::uint32_t>(values[at / 4]);
+      return decode(e8m0, word >> (at % 4 * 8) & 0xFFU);
+    }
+  }
+  return own;
 }
 
 float PlainRows::block_scale(std::size_t entry, std::size_t k) const {

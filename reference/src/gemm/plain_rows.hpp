@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "fp8lab/reference/gemm/gemm_reading.hpp"
@@ -27,12 +28,17 @@ struct Reading {
   BlockReading blocks = BlockReading::own;
   std::size_t tiles_as_blocks = 0;  ///< elements in each block that has its tile's scale as an E8M0 code; 0: none
   KOrder k_order = {};              ///< in which elements of K follow each other
+  SideReading side = {};            ///< of which the scales' places and words count, and as_fnuz
+  const Operand* other = nullptr;   ///< whose scales are read instead, where `side` says so
+  ProductReading products = ProductReading::own;
+  std::size_t length = 0;  ///< elements of K that `products` is about
 };
 
 /// Rows of an operand, plain: a value for each element, scales of blocks, and float32 scales.
 class PlainRows {
  public:
-  /// Gathers one row for each entry of `rows`, of which the first `depth` elements count.
+  /// Gathers one row for each entry of `rows`, of which the first `depth` elements count, in the order in which they
+  /// are read.
   PlainRows(const Operand& operand, std::span<const std::size_t> rows, std::size_t depth, const Reading& reading);
 
   /// Elements [k, k + width) of all rows, zeros beyond the depth, as an operand of an instruction of the model. Valid
@@ -56,6 +62,9 @@ class PlainRows {
   /// The code of block j of an entry, in the order in which they are stored.
   [[nodiscard]] std::uint8_t block_code(std::size_t entry, std::size_t j, bool in_other_layout) const;
   [[nodiscard]] std::size_t place(std::size_t row, std::size_t k) const;
+  /// Row and column of the scale that is read in the place of that one, of so many down and along.
+  [[nodiscard]] std::pair<std::size_t, std::size_t> scale_place(std::size_t row, std::size_t column, std::size_t down,
+                                                                std::size_t along) const;
   /// Element k in the order of K, where it is stored.
   [[nodiscard]] std::size_t source(std::size_t k) const;
 
@@ -64,6 +73,7 @@ class PlainRows {
   std::size_t depth_;
   bool transposed_;
   KOrder k_order_;
+  Reading reading_;
   std::optional<BlockScales> block_scales_;  // that the tensor core multiplies with
   std::size_t block_ = 0;
   Format block_format_ = e8m0;

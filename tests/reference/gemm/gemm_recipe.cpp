@@ -123,7 +123,7 @@ TEST_CASE("a GEMM recipe that makes no sense, or is not computed yet, is refused
   refused({.bias_gradient = BiasGradient::of_b}, "bias_gradient of_b is not computed yet");
   refused({.ranges = 2, .range_k = 64}, "one of ranges, range_k and split_k");
   refused({.order = PartialOrder::pairwise}, "order must not be pairwise where K is not split");
-  refused({.range_k = 64, .total_type = StepType::to_bfloat16}, "total_type must be left out");
+  refused({.total_type = StepType::to_bfloat16}, "total_type must be left out where K is not split");
   refused({.k_order = {2, 3, 64}}, "k_order must have a window");
   refused({.alpha = INFINITY}, "alpha must be finite");
   refused({.beta = NAN}, "beta must be finite");
@@ -168,6 +168,8 @@ TEST_CASE("partial sums of K are added as the recipe says") {
   CHECK(of.run({.range_k = 64, .partial_type = brain, .total_type = brain}) == each(n, [&](auto i) {
           return as_brain(as_brain(as_brain(as_brain(a[i]) + as_brain(b[i])) + as_brain(c[i])) + as_brain(d[i]));
         }));
+  CHECK(of.run({.range_k = 64, .total_type = brain}) ==
+        each(n, [&](auto i) { return as_brain(as_brain(as_brain(as_brain(a[i]) + b[i]) + c[i]) + d[i]); }));
   CHECK(slow_because({.model = of.model, .ranges = 4, .order = pairwise}, of.left(), of.right()) ==
         "order is pairwise");
   CHECK(slow_because({.model = of.model, .range_k = 64}, of.left(), of.right()).empty());

@@ -46,7 +46,9 @@ void put_amount(TextStream& text, const GemmDiagnosis& result, std::size_t check
 
 GemmExplanation explanation_of(const GemmCandidate& candidate) {
   GemmExplanation explanation{.recipe = candidate.recipe};
-  if (candidate.departure != nullptr) explanation.departures.push_back({candidate.departure, candidate.depth});
+  if (candidate.departure != nullptr) {
+    explanation.departures.push_back({candidate.departure, candidate.depth, candidate.factors});
+  }
   return explanation;
 }
 

@@ -21,11 +21,22 @@ bool has_c(Facts facts) { return facts.c; }
 bool has_bias(Facts facts) { return facts.bias; }
 bool has_scale_out(Facts facts) { return facts.scale_out != 1; }
 
+bool never_searched(Facts /*facts*/) { return false; }
+bool has_rows(Facts facts) { return facts.rows > 8; }
+bool has_columns(Facts facts) { return facts.columns > 8; }
+
 /// A row about what is not of an operand's scales.
 constexpr Departure gemm_row(std::string_view name, std::string_view words, double cost, bool (*is_searched)(Facts),
                              const GemmReading& reading, bool drops_tail = false) {
   return {.name = name, .words = words, .cost = cost, .gemm = {is_searched, reading, drops_tail}};
 }
+
+/// A row about elements that are scaled: what the output suggests.
+constexpr Departure scaled_row(std::string_view name, std::string_view words, double cost, ScaledBy by) {
+  return {.name = name, .words = words, .cost = cost, .gemm = {never_searched, {.scaled_by = by}}};
+}
+
+bool has_places(const OperandScales& own) { return own.tiles || own.codes; }
 
 constexpr auto gemm_table = of_stage(
     KernelStage::gemm,
@@ -54,6 +65,52 @@ constexpr auto gemm_table = of_stage(
                               .cost = 1.0030,
                               .is_searched = [](const OperandScales& own) { return own.numbers && own.codes; },
                               .reading = {.blocks = BlockReading::missing}}},
+        Departure{.name = "first_of_four_scales",
+                  .words = "of each four scales along K the first is taken for all",
+                  .cost = 1,
+                  .operand = {.name = "first_of_four_scales{}",
+                              .words = "of each four scales of {} along K the first is taken for all",
+                              .words_of_both = "of each four scales along K the first is taken for all, in a and in b",
+                              .cost = 1.0070,
+                              .is_searched = has_places,
+                              .reading = {.place = ScalePlace::first_of_four}}},
+        Departure{.name = "scale_words_as_bytes",
+                  .words = "float32 scales are read as E8M0, a byte each",
+                  .cost = 1,
+                  .operand = {.name = "scale_words{}_as_bytes",
+                              .words = "the float32 scales of {} are read as E8M0, a byte each",
+                              .words_of_both = "float32 scales are read as E8M0, a byte each",
+                              .cost = 1.0072,
+                              .is_searched = [](const OperandScales& own) { return own.tiles; },
+                              .reading = {.word = ScaleWord::byte_of_float32}}},
+        Departure{.name = "scales_read_turned",
+                  .words = "scales are stored row-major and read column-major",
+                  .cost = 1,
+                  .operand = {.name = "scales{}_read_turned",
+                              .words = "the scales of {} are stored row-major and read column-major",
+                              .words_of_both = "both operands' scales are stored row-major and read column-major",
+                              .cost = 1.0074,
+                              .is_searched = has_places,
+                              .reading = {.place = ScalePlace::read_turned}}},
+        Departure{.name = "scales_of_other_operand",
+                  .words = "the scales of a are taken for b, and those of b for a",
+                  .cost = 1,
+                  .operand = {.name = "scales{}_of_other",
+                              .words = "the scales of the other operand are taken for {}",
+                              .words_of_both = "the scales of a and b are exchanged",
+                              .cost = 1.0076,
+                              .is_searched = has_places,
+                              .reading = {.place = ScalePlace::other_operand}}},
+        Departure{
+            .name = "codes_as_fnuz",
+            .words = "codes of E4M3 are read as E4M3FNUZ: half the value, and -0 is NaN",
+            .cost = 1,
+            .operand = {.name = "codes{}_as_fnuz",
+                        .words = "the E4M3 codes of {} are read as E4M3FNUZ: half the value, and -0 is NaN",
+                        .words_of_both = "the E4M3 codes of both are read as E4M3FNUZ: half the value, and -0 is NaN",
+                        .cost = 1.16,
+                        .is_searched = [](const OperandScales& own) { return own.e4m3; },
+                        .reading = {.as_fnuz = true}}},
         // 3. What is added, and the scale of the output.
         gemm_row("c_missing", "c is not added", 1.0040, has_c, {.c = CReading::missing}),
         gemm_row("c_transposed", "c is read as if it were stored as (N, M)", 1.0042,
@@ -71,8 +128,24 @@ constexpr auto gemm_table = of_stage(
                  {.scale_out = ScaleReading::missing}),
         gemm_row("scale_out_inverted", "the scale of the output divides instead of multiplying", 1.0054, has_scale_out,
                  {.scale_out = ScaleReading::inverted}),
+        gemm_row("bias_of_next_column", "the bias of the next column is added", 1.0049, has_bias,
+                 {.bias = BiasReading::next}),
         // 4. Products.
         gemm_row("tail_dropped", "the last products are missing", 1.2, any_facts, {}, true),
+        gemm_row("head_dropped", "the first products are missing", 1.21, any_facts,
+                 {.products = ProductReading::head_missing}),
+        gemm_row("head_twice", "the first products are added twice", 1.22, any_facts,
+                 {.products = ProductReading::head_twice}),
+        gemm_row("tail_twice", "the last products are added twice", 1.23, any_facts,
+                 {.products = ProductReading::tail_twice}),
+        // 5. The output.
+        gemm_row("rows_exchanged", "rows i and i + 8 of each 16 are exchanged", 1.0060, has_rows,
+                 {.rows_exchanged = true}),
+        gemm_row("columns_exchanged", "columns i and i + 8 of each 16 are exchanged", 1.0062, has_columns,
+                 {.columns_exchanged = true}),
+        scaled_row("output_scaled", "every element is multiplied with the same number", 1.15, ScaledBy::one_number),
+        scaled_row("rows_scaled", "each row is multiplied with a number of its own", 1.3, ScaledBy::rows),
+        scaled_row("columns_scaled", "each column is multiplied with a number of its own", 1.31, ScaledBy::columns),
     });
 
 /// The text with `words` in the place of {}.
@@ -119,20 +192,35 @@ std::span<const GemmDeparture> gemm_departures() { return table(); }
 const GemmDeparture& find_gemm_departure(std::string_view name) { return find_named(table(), "departure", name); }
 
 bool is_searched(const GemmDeparture& departure, const GemmFacts& facts) {
-  const auto is_of = [&](bool numbers, bool other_layout) {
+  const auto is_of = [&](bool numbers, bool other_layout, bool e4m3) {
     return departure.row->operand.is_searched({.numbers = numbers,
                                                .tiles = numbers && facts.tile_depth != 0,
                                                .blocks = facts.block != 0,
                                                .codes = facts.block_codes,
                                                .powers = facts.power_blocks,
+                                               .e4m3 = e4m3,
                                                .other_layout = other_layout});
   };
   if (!departure.of_a && !departure.of_b) return departure.row->gemm.is_searched(facts);
-  return (!departure.of_a || is_of(facts.scales_a, facts.other_layout_a)) &&
-         (!departure.of_b || is_of(facts.scales_b, facts.other_layout_b));
+  return (!departure.of_a || is_of(facts.scales_a, facts.other_layout_a, facts.e4m3_a)) &&
+         (!departure.of_b || is_of(facts.scales_b, facts.other_layout_b, facts.e4m3_b));
 }
 
 const GemmDeparture& dropped_tail() { return *std::ranges::find_if(table(), &GemmDeparture::drops_tail); }
+
+const GemmDeparture& scaled_elements(ScaledBy by) {
+  return *std::ranges::find_if(table(), [&](const GemmDeparture& one) { return one.reading.scaled_by == by; });
+}
+
+std::size_t depth_with(ProductReading reading, std::size_t depth, std::size_t count) {
+  switch (reading) {
+    case ProductReading::own: break;
+    case ProductReading::head_missing: return depth - count;
+    case ProductReading::head_twice:
+    case ProductReading::tail_twice: return depth + count;
+  }
+  return depth;
+}
 
 const GemmReading& reading_of(const GemmDeparture* departure) {
   static constexpr GemmReading as_meant;

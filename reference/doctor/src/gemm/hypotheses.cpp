@@ -92,12 +92,20 @@ std::vector<Composition> rounded_compositions(const MmaModel& model, const GemmF
         all.push_back(one);
         all.back().sum_type = type;
       }
+      if (one.split_k == 0 && one.promote_k != 0 && one.promote_k == facts.tile_depth) {
+        one.split_k = one.promote_k;  // each tile is a range, and the running total is rounded
+        all.push_back(one);
+        all.back().total_type = type;
+        continue;
+      }
       if (one.split_k == 0 && (one.promote_k == 0 || facts.tile_depth != 0)) continue;
       if (one.split_k == 0) std::swap(one.promote_k, one.split_k);  // ranges, not promotions
       all.push_back(one);
       all.back().partial_type = type;
       all.push_back(all.back());
       all.back().total_type = type;
+      all.push_back(all.back());
+      all.back().partial_type = StepType::as_given;  // the running total alone
     }
   }
   if (facts.tile_depth != 0) std::erase_if(all, [](const auto& one) { return one.sum_type != StepType::as_given; });
@@ -321,10 +329,13 @@ bool is_inversion(const GemmReading& reading) {
 }  // namespace
 
 std::vector<GemmCandidate> gemm_hypotheses(const MmaModel& model, const GemmFacts& facts,
-                                           const GemmDeparture* departure, std::size_t depth, GemmSearch search) {
+                                           const GemmDeparture* departure, std::size_t number, GemmSearch search) {
   std::vector<GemmCandidate> all;
   if (departure != nullptr && !is_searched(*departure, facts)) return all;
   const GemmReading& reading = reading_of(departure);
+  const bool repeats = reading.products != ProductReading::own;
+  const bool has_number = repeats || (departure != nullptr && departure->drops_tail);
+  const std::size_t depth = repeats ? depth_with(reading.products, facts.depth, number) : number;
   const auto add = [&](const KOrder& k_order, const Composition& composition, ZeroRule zero_rule) {
     GemmCandidate h{.recipe = {.model = model,
                                .zero_rule = zero_rule,
@@ -337,7 +348,7 @@ std::vector<GemmCandidate> gemm_hypotheses(const MmaModel& model, const GemmFact
                                .sum_type = composition.sum_type,
                                .output = facts.format},
                     .departure = departure,
-                    .depth = departure != nullptr && departure->drops_tail ? depth : 0,
+                    .depth = has_number ? number : 0,
                     .model = &model};
     const bool has_ranges = composition.promote_k != 0 || composition.split_k != 0;
     if (reading.bias == BiasReading::in_each_range && !has_ranges) return;

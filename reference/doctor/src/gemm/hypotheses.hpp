@@ -18,6 +18,7 @@ struct GemmFacts : GemmGiven {
   bool scales_b = false;
   std::size_t block = 0;                                ///< elements that share a scale of the tensor core; 0: none
   bool block_codes = false;                             ///< these are codes of the operands, and not scales of tiles
+  bool e4m3_a = false, e4m3_b = false;                  ///< codes of the operands
   bool power_blocks = false;                            ///< they are powers of two, without a float32 scale beside them
   bool other_layout_a = false, other_layout_b = false;  ///< has_other_layout()
   std::vector<StepType> addend_types = {StepType::as_given};  ///< that differ for these numbers
@@ -37,6 +38,10 @@ enum class GemmSearch : std::uint8_t {
 [[nodiscard]] bool is_searched(const GemmDeparture& departure, const GemmFacts& facts);
 /// The departure that drops products from a depth on.
 [[nodiscard]] const GemmDeparture& dropped_tail();
+/// The departure of elements that are scaled so.
+[[nodiscard]] const GemmDeparture& scaled_elements(ScaledBy by);
+/// Products that a GEMM of that depth adds which drops or repeats `count` of them.
+[[nodiscard]] std::size_t depth_with(ProductReading reading, std::size_t depth, std::size_t count);
 /// How a GEMM with that departure reads what it is given; none: as it is meant.
 [[nodiscard]] const GemmReading& reading_of(const GemmDeparture* departure);
 
@@ -44,19 +49,21 @@ enum class GemmSearch : std::uint8_t {
 struct GemmCandidate {
   GemmRecipe recipe;                         ///< resolved()
   const GemmDeparture* departure = nullptr;  ///< none: it is as it is meant
-  std::size_t depth = 0;                     ///< of a departure that drops the tail: products that count
+  std::size_t depth = 0;                     ///< of a departure that drops or repeats products: that of FoundDeparture
+  std::vector<float> factors = {};           ///< of a departure that scales elements
   const MmaModel* model = nullptr;           ///< that of the recipe, as an entry of its table
   std::size_t matches = 0;                   ///< elements that it explains
 
   /// Whether both are the same hypothesis.
   [[nodiscard]] bool is_like(const GemmCandidate& other) const {
-    return departure == other.departure && depth == other.depth && recipe == other.recipe;
+    return departure == other.departure && depth == other.depth && factors == other.factors && recipe == other.recipe;
   }
 };
 
 /// All hypotheses about that model with that departure, or none. (Departures that do not go with the facts give none.)
+/// `number` are products that count, or where the departure drops others or repeats some, how many.
 [[nodiscard]] std::vector<GemmCandidate> gemm_hypotheses(const MmaModel& model, const GemmFacts& facts,
-                                                         const GemmDeparture* departure, std::size_t depth,
+                                                         const GemmDeparture* departure, std::size_t number,
                                                          GemmSearch search = GemmSearch::usual);
 
 /// Whether the result is rounded once, to the nearest output.

@@ -61,6 +61,13 @@ GemmProblem::GemmProblem(const Operand& a, const Operand& b, const GemmOutput& o
   facts_.depth = a.depth;
   facts_.scales_a = has_scales(a) || tile_depth(a) != 0;
   facts_.scales_b = has_scales(b) || tile_depth(b) != 0;
+  // Codes that would be NaN say nothing of an output that is NaN everywhere.
+  const std::uint64_t nan = canonical_word(out.format, out.format.magnitude_mask());
+  const bool has_number =
+      std::ranges::any_of(std::views::iota(std::size_t{0}, known()), [&](std::size_t i) { return word(i) != nan; });
+  constexpr Format codes = e4m3;
+  facts_.e4m3_a = a.format == codes && has_number;
+  facts_.e4m3_b = b.format == codes && has_number;
   facts_.addend_types = addend_types(out);
   facts_.format = out.format;
   facts_.overflowed = overflowed();

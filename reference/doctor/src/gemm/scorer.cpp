@@ -13,12 +13,21 @@ namespace {
 /// Elements whose rows are gathered at a time.
 constexpr std::size_t batch = 128;
 
+/// Rows i and i + 8 of each 16 in each other's place; one that has no other stays.
+void exchange(std::vector<std::size_t>& rows, std::size_t count) {
+  constexpr std::size_t half = 8;
+  for (std::size_t& row : rows) {
+    if ((row ^ half) < count) row ^= half;
+  }
+}
+
 }  // namespace
 
 GemmScorer::Key GemmScorer::key_of(const GemmCandidate& one) const {
   const GemmRecipe& r = one.recipe;
   const GemmReading& reading = reading_of(one.departure);
-  const std::size_t depth = one.depth != 0 ? one.depth : problem_.a().depth;
+  const bool drops_tail = one.departure != nullptr && one.departure->drops_tail;
+  const std::size_t depth = drops_tail ? one.depth : depth_with(reading.products, problem_.a().depth, one.depth);
   const bool has_blocks = problem_.block_for(*one.model) != 0;
   const bool from_c = r.c_enters == CEntry::accumulator && r.promote_k == 0;
   return {reading.turned,
@@ -32,7 +41,8 @@ GemmScorer::Key GemmScorer::key_of(const GemmCandidate& one) const {
           r.k_order.window,
           r.zero_rule,
           from_c ? 1 + static_cast<int>(r.addend_type) + (reading.c == CReading::transposed ? 8 : 0) : 0,
-          r.promote_k == 0 ? r.split_k : std::vector<std::size_t>()};
+          r.promote_k == 0 ? r.split_k : std::vector<std::size_t>(),
+          reading.changes_factors() ? one.departure : nullptr};
 }
 
 /// Whether both give the same sums of the same partial sums.
@@ -50,6 +60,14 @@ static bool accumulate_equally(const GemmCandidate& x, const GemmCandidate& y) {
          r.split_order == y.recipe.split_order && r.tensor_scales == y.recipe.tensor_scales && key(x) == key(y);
 }
 
+/// The number that a departure multiplies an element with.
+float GemmScorer::factor_of(const GemmCandidate& one, std::size_t element) const {
+  if (one.factors.size() == 1) return one.factors.front();
+  const GemmPlace at = problem_.element(element);
+  const bool by_rows = one.departure != nullptr && one.departure->reading.scaled_by == ScaledBy::rows;
+  return one.factors[by_rows ? at.row : at.column];
+}
+
 void GemmScorer::compute(std::vector<GemmCandidate>& candidates, std::span<const std::size_t> elements,
                          const Use& use) const {
   if (elements.empty()) return;
@@ -60,14 +78,21 @@ void GemmScorer::compute(std::vector<GemmCandidate>& candidates, std::span<const
   std::vector<float> starts(elements.size());
   std::vector<float> accumulators(elements.size());
   for (auto& [key, group] : groups) {
-    const auto& [turned, blocks_a, blocks_b, depth, model, length, ways, granule, window, zero_rule, start, ranges] =
-        key;
+    const auto& [turned, blocks_a, blocks_b, depth, model, length, ways, granule, window, zero_rule, start, ranges,
+                 departure] = key;
+    const GemmReading& own = reading_of(departure);
     const GemmFacts facts = problem_.facts_for(*model);
     const std::size_t blocks = model->scales && problem_.facts().tile_depth != 0 ? facts.block : 0;
     const KOrder k_order{ways, granule, window};
-    const auto [left, right] = problem_.rows_of(elements, turned == Turned::out);
-    PlainRows a(problem_.a(), left, depth, {turned == Turned::a, blocks_a, blocks, k_order});
-    PlainRows b(problem_.b(), right, depth, {turned == Turned::b, blocks_b, blocks, k_order});
+    auto [left, right] = problem_.rows_of(elements, turned == Turned::out);
+    if (own.rows_exchanged) exchange(left, problem_.a().rows);
+    if (own.columns_exchanged) exchange(right, problem_.b().rows);
+    const std::size_t count = group.front()->depth;
+    PlainRows a(problem_.a(), left, depth,
+                {turned == Turned::a, blocks_a, blocks, k_order, own.a, &problem_.b(), own.products, count});
+    PlainRows b(problem_.b(), right, depth,
+                {turned == Turned::b, blocks_b, blocks, k_order, own.b, &problem_.a(), own.products, count});
+    const float halves = (own.a.as_fnuz ? 0.5F : 1.0F) * (own.b.as_fnuz ? 0.5F : 1.0F);
     const auto add_to = [&](const GemmCandidate& one) {
       for (std::size_t i = 0; i < elements.size(); ++i) {
         addends[i] = addends_of(reading_of(one.departure), all, left[i], right[i]);
@@ -84,8 +109,9 @@ void GemmScorer::compute(std::vector<GemmCandidate>& candidates, std::span<const
       if (before == nullptr || before->departure != one->departure) add_to(*one);
       const bool is_new = before == nullptr || !accumulate_equally(*before, *one);
       for (std::size_t i = 0; i < elements.size(); ++i) {
-        if (is_new) accumulators[i] = element.accumulated(sums, i, addends[i]);
-        use(*one, i, word_of(one->recipe, element.finished(sums, i, addends[i], accumulators[i])));
+        if (is_new) accumulators[i] = halves * element.accumulated(sums, i, addends[i]);
+        const float result = element.finished(sums, i, addends[i], accumulators[i]);
+        use(*one, i, one->factors.empty() ? result : result * factor_of(*one, elements[i]));
       }
       before = one;
     }
@@ -95,8 +121,8 @@ void GemmScorer::compute(std::vector<GemmCandidate>& candidates, std::span<const
 void GemmScorer::score(std::vector<GemmCandidate>& candidates, std::span<const std::size_t> elements) const {
   for (std::size_t first = 0; first < elements.size(); first += batch) {
     const auto some = elements.subspan(first, std::min(batch, elements.size() - first));
-    compute(candidates, some, [&](GemmCandidate& one, std::size_t i, std::uint64_t word_by_it) {
-      if (word_by_it == problem_.word(some[i])) ++one.matches;
+    compute(candidates, some, [&](GemmCandidate& one, std::size_t i, float result) {
+      if (word_of(one.recipe, result) == problem_.word(some[i])) ++one.matches;
     });
   }
 }
@@ -107,8 +133,9 @@ std::vector<std::uint64_t> GemmScorer::words(const GemmCandidate& candidate,
   std::vector<std::uint64_t> words(elements.size());
   for (std::size_t first = 0; first < elements.size(); first += batch) {
     const auto some = elements.subspan(first, std::min(batch, elements.size() - first));
-    compute(one, some,
-            [&](const GemmCandidate&, std::size_t i, std::uint64_t word_by_it) { words[first + i] = word_by_it; });
+    compute(one, some, [&](const GemmCandidate& by, std::size_t i, float result) {
+      words[first + i] = word_of(by.recipe, result);
+    });
   }
   return words;
 }
@@ -135,6 +162,7 @@ std::vector<std::uint64_t> words_by_explanation(const GemmExplanation& explanati
   if (!explanation.departures.empty()) {
     candidate.departure = explanation.departures.front().row;
     candidate.depth = explanation.departures.front().depth;
+    candidate.factors = explanation.departures.front().factors;
   }
   std::vector<std::size_t> all(problem.known());
   std::iota(all.begin(), all.end(), std::size_t{0});

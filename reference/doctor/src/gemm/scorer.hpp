@@ -21,11 +21,12 @@ class GemmScorer {
 
   /// The facts of a candidate on which its partial sums depend.
   using Key = std::tuple<Turned, BlockReading, BlockReading, std::size_t, const MmaModel*, std::size_t, std::size_t,
-                         std::size_t, std::size_t, ZeroRule, int, std::vector<std::size_t>>;
+                         std::size_t, std::size_t, ZeroRule, int, std::vector<std::size_t>, const GemmDeparture*>;
   [[nodiscard]] Key key_of(const GemmCandidate& one) const;
 
-  using Use = std::function<void(GemmCandidate& candidate, std::size_t i, std::uint64_t word)>;
-  /// Calls use(candidate, i, word) for all candidates and elements[i]. Partial sums are computed once for all
+  using Use = std::function<void(GemmCandidate& candidate, std::size_t i, float result)>;
+  /// Calls use(candidate, i, result) for all candidates and elements[i]: the result is not yet rounded to the output.
+  /// Partial sums are computed once for all
   /// candidates that need them, and sums of these once for neighbours that differ in the epilogue alone.
   void compute(std::vector<GemmCandidate>& candidates, std::span<const std::size_t> elements, const Use& use) const;
   /// Adds the elements that each candidate explains to its matches.
@@ -35,6 +36,8 @@ class GemmScorer {
                                                  std::span<const std::size_t> elements) const;
 
  private:
+  [[nodiscard]] float factor_of(const GemmCandidate& one, std::size_t element) const;
+
   const GemmProblem& problem_;
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gemm/expected.hpp"
+#include "gemm/factors.hpp"
 #include "gemm/whole.hpp"
 #include "search/rank.hpp"
 
@@ -91,6 +92,7 @@ GemmFindings GemmSearcher::search(std::vector<std::size_t>& order) const {
       found.is_cut_short = true;
       break;
     }
+    if (with_defects) add_scaled(found, order, sieve);
     add_unusual(found, with_defects ? stages_.defects() : stages_.unusual(), sieve);
   }
   if (best_of(candidates) == sieve.size() && scale_addends(candidates, sieve.size())) {
@@ -102,6 +104,16 @@ GemmFindings GemmSearcher::search(std::vector<std::size_t>& order) const {
   rank(candidates);
   check_whole(found, order);
   return found;
+}
+
+/// Adds hypotheses of an output that is multiplied with numbers.
+void GemmSearcher::add_scaled(GemmFindings& found, std::span<const std::size_t> order,
+                              std::span<const std::size_t> sieve) const {
+  std::vector<GemmCandidate> bases = stages_.usual();
+  found.searched += bases.size();
+  auto scaled = scaled_candidates(problem_, scorer_, std::move(bases), order, sieve.size(), options_.most_products);
+  scorer_.score(scaled, sieve);
+  std::ranges::move(scaled, std::back_inserter(found.candidates));
 }
 
 /// Adds those that explain most of the sieve.

@@ -48,6 +48,7 @@ class GemmSearcher {
 
  private:
   [[nodiscard]] GemmFindings search(std::vector<std::size_t>& order) const;
+  void add_scaled(GemmFindings& found, std::span<const std::size_t> order, std::span<const std::size_t> sieve) const;
   void add_unusual(GemmFindings& found, std::vector<GemmCandidate> unusual, std::span<const std::size_t> sieve) const;
   [[nodiscard]] std::vector<std::size_t> contradictions_first(const GemmFindings& found,
                                                               std::span<const std::size_t> order) const;

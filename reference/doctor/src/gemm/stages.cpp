@@ -59,13 +59,19 @@ std::vector<GemmCandidate> GemmStages::unusual() const {
     add(all, nullptr, problem_.facts().depth, search);
   }
   if (!are_float32()) add_cuda_cores(all);
+  for (GemmCandidate& one : usual()) {
+    if (!is_rounded_once(one.recipe)) continue;
+    one.recipe.activation = GemmActivation::relu;
+    all.push_back(std::move(one));
+  }
   return all;
 }
 
 std::vector<GemmCandidate> GemmStages::defects() const {
   std::vector<GemmCandidate> all;
   for (const GemmDeparture& one : gemm_departures()) {
-    if (!one.drops_tail) add(all, &one, problem_.facts().depth);
+    const bool has_number = one.drops_tail || one.reading.products != ProductReading::own;
+    if (!has_number) add(all, &one, problem_.facts().depth);
   }
   std::vector<std::size_t> depths;
   for (const std::size_t unit : {8, 16, 32, 64, 128, 256}) {
@@ -75,6 +81,14 @@ std::vector<GemmCandidate> GemmStages::defects() const {
   }
   for (const std::size_t depth : depths) {
     if (depth % std::max<std::size_t>(problem_.facts().block, 1) == 0) add(all, &dropped_tail(), depth);
+  }
+  const std::size_t unit_of_scales = std::max({problem_.facts().block, problem_.facts().tile_depth, std::size_t{1}});
+  for (const GemmDeparture& one : gemm_departures()) {
+    if (one.reading.products == ProductReading::own) continue;
+    for (const std::size_t length : {16, 32, 64, 128, 256}) {
+      if (length >= problem_.facts().depth || length % unit_of_scales != 0) continue;
+      add(all, &one, length);
+    }
   }
   return all;
 }

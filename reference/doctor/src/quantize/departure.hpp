@@ -94,6 +94,7 @@ struct OperandScales {
   bool blocks;        ///< the tensor core multiplies with scales of blocks
   bool codes;         ///< these are codes of the operand
   bool powers;        ///< they are powers of two, without a float32 scale beside them
+  bool e4m3;          ///< the operand's own codes are E4M3
   bool other_layout;  ///< they have another place in the other layout
 };
 

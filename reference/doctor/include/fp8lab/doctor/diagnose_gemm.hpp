@@ -39,7 +39,9 @@ struct GemmDeparture {
 /// A departure that was found.
 struct FoundDeparture {
   const GemmDeparture* row;
-  std::size_t depth = 0;  ///< where it drops the tail: products that count
+  /// Where it drops the tail: products that count. Where others are missing or added twice: how many.
+  std::size_t depth = 0;
+  std::vector<float> factors = {};  ///< where it scales elements: the number, or that of each row or column
 
   friend bool operator==(const FoundDeparture&, const FoundDeparture&) = default;
 };
@@ -68,6 +70,8 @@ struct GemmExplanation {
 };
 /// In words.
 [[nodiscard]] std::string describe(const GemmExplanation& explanation);
+/// A number in its simplest form: "2^-2", "1/sqrt(128)", "3", "1/3", or its digits.
+[[nodiscard]] std::string words_of_factor(float factor);
 
 /// An element on which hypotheses differ, or that the first one does not explain.
 struct GemmElement {
