@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
@@ -35,9 +36,10 @@ class FileReader {
  public:
   explicit FileReader(const DoctorGemmArguments& arguments) : arguments_(arguments) {}
 
-  /// `format` is what the user says of it; `usual` is taken where neither the file nor the user tells.
-  GemmArray read(const std::filesystem::path& path, const std::string& called, const std::optional<std::string>& format,
-                 const std::optional<Format>& usual) {
+  /// What the header says. `format` is what the user says of it; `usual` is taken where neither the file nor the user
+  /// tells.
+  GemmArray describe(const std::filesystem::path& path, const std::string& called,
+                     const std::optional<std::string>& format, const std::optional<Format>& usual) {
     const TensorHeader header = header_of(path, called, format);
     if (header.fortran_order && header.shape.size() > 1) {
       refuse(called, " is stored in Fortran order: store it in C order, as the kernel has it, and say its layout");
@@ -48,9 +50,18 @@ class FileReader {
     if (bytes > most_gemm_bytes) {
       refuse(called, " has ", bytes, " bytes, of which at most ", most_gemm_bytes, " are read into memory");
     }
-    array.bytes.resize(static_cast<std::size_t>(bytes));
-    TensorFile(path, header).read_bytes(0, array.bytes);
+    array.stored = static_cast<std::size_t>(bytes);
+    described_.insert_or_assign(called, std::pair(path, header));
     return array;
+  }
+
+  /// Reads what describe() told of.
+  void read(GemmArray& array, const std::string& called) const {
+    const auto found = described_.find(called);
+    if (found == described_.end()) return;
+    const auto& [path, header] = found->second;
+    array.bytes.resize(array.stored);
+    TensorFile(path, header).read_bytes(0, array.bytes);
   }
 
   /// Whether all names have been used.
@@ -106,6 +117,7 @@ class FileReader {
 
   const DoctorGemmArguments& arguments_;
   std::size_t next_name_ = 0;
+  std::map<std::string, std::pair<std::filesystem::path, TensorHeader>> described_;
 };
 
 void check_given(const DoctorGemmArguments& arguments) {
@@ -195,16 +207,16 @@ std::size_t GemmArray::bytes_each() const {
 
 GemmFiles::GemmFiles(const DoctorGemmArguments& arguments) {
   check_given(arguments);
-  // 1. The files.
+  // 1. The headers.
   FileReader reader(arguments);
-  a = reader.read(arguments.a, "a", arguments.format_a, e4m3);
-  b = reader.read(arguments.b, "b", arguments.format_b, e4m3);
-  out = reader.read(arguments.product, "product", arguments.product_format, std::nullopt);
+  a = reader.describe(arguments.a, "a", arguments.format_a, e4m3);
+  b = reader.describe(arguments.b, "b", arguments.format_b, e4m3);
+  out = reader.describe(arguments.product, "product", arguments.product_format, std::nullopt);
   const std::optional<Format> usual_scales = e8m0;
   const std::optional<std::string> floats = "float32";
   const auto scale_format = arguments.raw && !arguments.scale_format ? floats : arguments.scale_format;
-  if (arguments.scale_a) scale_a = reader.read(*arguments.scale_a, "scale_a", scale_format, usual_scales);
-  if (arguments.scale_b) scale_b = reader.read(*arguments.scale_b, "scale_b", scale_format, usual_scales);
+  if (arguments.scale_a) scale_a = reader.describe(*arguments.scale_a, "scale_a", scale_format, usual_scales);
+  if (arguments.scale_b) scale_b = reader.describe(*arguments.scale_b, "scale_b", scale_format, usual_scales);
   // 2. Their sizes.
   if (arguments.raw) {
     set_sizes(arguments.sizes, arguments.places.empty());
@@ -213,16 +225,27 @@ GemmFiles::GemmFiles(const DoctorGemmArguments& arguments) {
   }
   // 3. What the epilogue adds.
   const auto addend = [&](const std::optional<std::filesystem::path>& path, const std::string& called,
-                          std::size_t count) -> std::vector<float> {
+                          std::size_t count) -> GemmArray {
     if (!path) return {};
-    const GemmArray array = reader.read(*path, called, arguments.raw ? floats : std::nullopt, std::nullopt);
+    GemmArray array = reader.describe(*path, called, arguments.raw ? floats : std::nullopt, std::nullopt);
     if (array.format.bits() <= 8) refuse(called, " must be of float32, float16 or bfloat16, not of codes of a byte");
     if (array.size() != count) refuse(called, " must have ", count, " elements, not ", array.size());
-    return floats_of(array);
+    return array;
   };
-  c = addend(arguments.c, "c", rows * columns);
-  bias = addend(arguments.bias, "bias", columns);
+  GemmArray added_c = addend(arguments.c, "c", rows * columns);
+  GemmArray added_bias = addend(arguments.bias, "bias", columns);
   reader.check_names();
+  // 4. What is stored, scales first: they are few, and their sizes are checked as they are used.
+  reader.read(scale_a, "scale_a");
+  reader.read(scale_b, "scale_b");
+  static_cast<void>(left(arguments));
+  static_cast<void>(right(arguments));
+  for (const auto& [array, called] : {std::pair(&a, "a"), std::pair(&b, "b"), std::pair(&out, "product"),
+                                      std::pair(&added_c, "c"), std::pair(&added_bias, "bias")}) {
+    reader.read(*array, called);
+  }
+  c = floats_of(added_c);
+  bias = floats_of(added_bias);
 }
 
 void GemmFiles::set_sizes(std::span<const std::uint64_t> sizes, bool out_is_whole) {
@@ -231,9 +254,8 @@ void GemmFiles::set_sizes(std::span<const std::uint64_t> sizes, bool out_is_whol
   depth = static_cast<std::size_t>(sizes[2]);
   const auto check = [&](const GemmArray& array, std::size_t count, const std::string& called) {
     const std::size_t bytes = array.format.bits() == 4 ? count / 2 : count * array.bytes_each();
-    if (array.bytes.size() == bytes) return;
-    refuse(called, " has ", array.bytes.size(), " bytes; of M,N,K = ", rows, ",", columns, ",", depth, " it has ",
-           bytes);
+    if (array.stored == bytes) return;
+    refuse(called, " has ", array.stored, " bytes; of M,N,K = ", rows, ",", columns, ",", depth, " it has ", bytes);
   };
   check(a, rows * depth, "a");
   check(b, columns * depth, "b");

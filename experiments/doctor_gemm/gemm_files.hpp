@@ -16,10 +16,11 @@ struct GemmArray {
   std::vector<std::uint64_t> shape = {};  ///< of what is stored
   Format format = binary32;               ///< of the elements
   bool is_told = false;                   ///< whether the file or an argument tells the format
-  std::vector<std::byte> bytes = {};
+  std::size_t stored = 0;                 ///< bytes in the file, by its header
+  std::vector<std::byte> bytes = {};      ///< these, once they are read
 
   /// Elements that are stored: bytes where they are codes of 8 bits or fewer.
-  [[nodiscard]] std::size_t size() const { return bytes.size() / bytes_each(); }
+  [[nodiscard]] std::size_t size() const { return stored / bytes_each(); }
   [[nodiscard]] std::size_t bytes_each() const;
   template <typename T>
   [[nodiscard]] std::span<const T> as() const {
@@ -33,7 +34,7 @@ struct GemmFiles {
   std::vector<float> c = {}, bias = {};
   std::size_t rows = 0, columns = 0, depth = 0;  ///< M, N, K
 
-  /// Throws as run_doctor_gemm() does.
+  /// Throws as run_doctor_gemm() does: where sizes do not fit, before more than the headers was read.
   explicit GemmFiles(const DoctorGemmArguments& arguments);
   /// Views of the files, which must outlive them.
   [[nodiscard]] Operand left(const DoctorGemmArguments& arguments) const;

@@ -99,7 +99,11 @@ class Training {
         tell();
       }
     } catch (const std::invalid_argument&) {
-      throw;  // a recipe does not take the sizes: there is nothing to save
+      // A recipe does not take the sizes: there is nothing to save, and the corrected command finds no checkpoint.
+      if (arguments_.checkpoint && !arguments_.resume && runs_.front().state.steps == 0) {
+        std::filesystem::remove(*arguments_.checkpoint);
+      }
+      throw;
     } catch (...) {
       save();
       throw;

@@ -4,10 +4,11 @@ integers, rounded."""
 
 import json
 import re
+import subprocess
 
 import numpy as np
 import pytest
-from command import ROOT, column, refuses, run
+from command import PROGRAM, ROOT, column, refuses, run
 
 M, N, K = 12, 10, 256
 SCALE_A, SCALE_B = np.float32(0.0137), np.float32(1.731)
@@ -27,6 +28,21 @@ def words(text):
 def says(arguments, text, status=0):
     done = run(arguments)
     assert (done.returncode, done.stderr) == (status, "") and text in words(done.stdout), done.stdout + done.stderr
+
+
+def test_sizes_are_checked_before_the_files_are_read(tmp_path):
+    # A file of 2 GB without a block on the disk: what reads it needs as much memory.
+    np.lib.format.open_memmap(tmp_path / "a.npy", "w+", np.uint8, (2**15, 2**16))
+    np.save(tmp_path / "b.npy", np.zeros((16, 2**15), np.uint8))
+    np.save(tmp_path / "out.npy", np.zeros((2**15, 16), np.float32))
+    line = [PROGRAM, "doctor-gemm", *(tmp_path / f"{name}.npy" for name in ("a", "b", "out"))]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        _, told = process.communicate()
+        assert process.returncode == 2 and "a and b must have the same K, not 65536 and 32768" in told
+    limited = subprocess.run(
+        ["bash", "-c", 'ulimit -v 1500000; exec "$@"', "-", *line], capture_output=True, text=True, check=False
+    )
+    assert limited.returncode == 2 and limited.stderr == told
 
 
 @pytest.fixture(scope="module")

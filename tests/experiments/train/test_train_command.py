@@ -74,6 +74,13 @@ REFUSED = {
 }
 
 
+def test_sizes_that_a_recipe_refuses_leave_no_checkpoint(tmp_path):
+    line = f"train --steps 2 --batch 32 --recipe te_mxfp8_blackwell --checkpoint {tmp_path}/state --quiet"
+    refuses(f"{line} --sizes 64,48,32", ".*multiple of 32.*")
+    assert not (tmp_path / "state").exists()
+    prints_nothing(f"{line} --sizes 64,32,32 --out {tmp_path}/trained")
+
+
 @pytest.mark.parametrize("options", REFUSED)
 def test_it_refuses(options):
     refuses(f"train {options}", REFUSED[options])
