@@ -183,8 +183,12 @@ void bind_measures(py::module_& module) {
       .def_property_readonly("rms_error", &ErrorTotals::rms_error)
       .def_property_readonly("sqnr_db", &ErrorTotals::sqnr_db)
       .def("__repr__", [](const ErrorTotals& totals) {
-        return "<fp8lab.ErrorTotals of " + std::to_string(totals.count) + " pairs, and " +
-               std::to_string(totals.not_finite) + " not finite>";
+        std::string text = "<fp8lab.ErrorTotals of " + std::to_string(totals.count) + " pairs, and " +
+                           std::to_string(totals.not_finite) + " not finite";
+        if (totals.count != 0) {
+          text += py::str(": SQNR {:.4f} dB").format(totals.sqnr_db()).cast<std::string>();
+        }
+        return text + ">";
       });
   using Doubles = std::span<const double>;
   module.def(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import html
+import importlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -32,8 +33,8 @@ def _array(column: Mapping[str, Any]) -> Array:
     return np.array(values, object if None in values else dtypes[column["type"]])
 
 
-class Table(Mapping[str, Array]):
-    """A table: the array of each column by its name.
+class Table(dict[str, Array]):
+    """A table: a read-only dict of the array of each column by its name. ``pandas.DataFrame(table)`` takes it.
 
     Attributes
     ----------
@@ -46,34 +47,48 @@ class Table(Mapping[str, Array]):
     """
 
     def __init__(self, section: Mapping[str, Any]) -> None:
+        self._section = section
         self.name: str = section["name"]
         self.title: str = section["title"]
         self.units = {column["name"]: column["unit"] for column in section["columns"] if column["unit"]}
         self.expected = {
             column["name"]: np.array(column["expected"]) for column in section["columns"] if "expected" in column
         }
-        self._columns = {column["name"]: _array(column) for column in section["columns"]}
+        super().__init__({column["name"]: _array(column) for column in section["columns"]})
 
-    def __getitem__(self, name: str) -> Array:
-        try:
-            return self._columns[name]
-        except KeyError:
-            raise KeyError(f"no column {name!r} in {self.name}; its columns: {', '.join(self._columns)}") from None
+    def __missing__(self, name: str) -> Array:
+        raise KeyError(f"no column {name!r} in {self.name}; its columns: {', '.join(self)}")
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("a Table is read-only; dict(table) is one of your own")
 
-    def __len__(self) -> int:
-        return len(self._columns)
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> Any:  # for copies and pickles, which would set items
+        return Table, (self._section,)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """The rows, each a dict with the names of the columns."""
-        return [dict(zip(self._columns, row)) for row in zip(*(column.tolist() for column in self._columns.values()))]
+        return [dict(zip(self, row)) for row in zip(*(column.tolist() for column in self.values()))]
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame with the columns of the table.
+
+        Raises
+        ------
+        ImportError
+            Where pandas is not installed, which nothing else here needs.
+        """
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError as error:
+            raise ImportError("to_frame() needs pandas: pip install pandas") from error
+        return pandas.DataFrame(dict(self))
 
     def __repr__(self) -> str:
-        rows = len(next(iter(self._columns.values()), ()))
-        return f"<Table {self.name}: {rows} rows of {', '.join(self._columns)}>"
+        rows = len(next(iter(self.values()), ()))
+        return f"<Table {self.name}: {rows} rows of {', '.join(self)}>"
 
 
 class Counts(Mapping[str, Any]):

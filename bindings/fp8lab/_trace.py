@@ -60,9 +60,9 @@ def _scales(scales: Any, argument: str, model: MmaModel, row: Matrix) -> str | N
 def trace_dot(
     a: Any,
     b: Any,
+    c: Any = 0.0,
     *,
     model: str | MmaModel,
-    c: Any = 0.0,
     format_a: str | Format | None = None,
     format_b: str | Format | None = None,
     scale_a: Any = None,
@@ -78,10 +78,10 @@ def trace_dot(
     ----------
     a, b : array_like, (K,)
         A row of each operand, as ``gemm`` takes matrices; E2M1 as uint8 is packed. Zeros fill up the last instruction.
-    model : str
-        One of ``models()``.
     c : number
         What the first instruction adds to, of the accumulator's type.
+    model : str
+        One of ``models()``.
     format_a, format_b : str or Format, optional
         Formats of uint8 and uint16 codes; ``e4m3`` if left out. Other element types carry theirs.
     scale_a, scale_b : array_like of uint8 (or float8), (K / block,), optional

@@ -56,13 +56,31 @@ std::size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// The known name that is meant most likely: one with few other characters, or one that has `name` in it. Empty where
-/// there is none.
+/// Whether the words of the name, which "_" separates, are words of the known one, in their order.
+bool has_words(std::string_view known, std::string_view name) {
+  const auto word = [](std::string_view& text) {
+    const std::size_t end = text.find('_');
+    const std::string_view first = text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    return first;
+  };
+  while (!name.empty()) {
+    const std::string_view wanted = word(name);
+    bool is_there = false;
+    while (!is_there && !known.empty()) is_there = word(known) == wanted;
+    if (!is_there) return false;
+  }
+  return true;
+}
+
+/// The known name that is meant most likely: one with few other characters, or one that has `name` or all of its words
+/// in it. Empty where there is none.
 std::string_view meant_by(std::string_view name, std::span<const std::string_view> known) {
   std::string_view best;
   std::size_t least = std::min<std::size_t>(3, (name.size() + 1) / 2);
   for (const std::string_view one : known) {
-    const std::size_t edits = name.size() >= 3 && one.find(name) != std::string_view::npos ? 1 : distance(name, one);
+    const bool is_part = name.size() >= 3 && (one.find(name) != std::string_view::npos || has_words(one, name));
+    const std::size_t edits = is_part ? 1 : distance(name, one);
     if (edits >= least) continue;
     least = edits;
     best = one;

@@ -38,6 +38,8 @@ TEST_CASE("an unknown name: all known ones where they fit, else the most similar
   CHECK(find_named(few, "number", "two").value == 2);
   CHECK_THROWS_WITH(find_named(few, "number", "\x1btwo"),
                     R"(unknown number '\x1btwo'; known: one, two; did you mean two?)");
+  const std::array<std::string_view, 3> models{"ada_fp16", "ada_mma_fp8", "ada_mma_fp16"};
+  CHECK_THROWS_WITH(refuse_name("model", "ada_fp8", models), ContainsSubstring("did you mean ada_mma_fp8?"));
   CHECK_THROWS_WITH(find_named(few, "number", "onetwo"), "unknown number 'onetwo'; known: one, two");
   std::vector<std::string> names;
   for (int i = 0; i < 100; ++i) names.push_back("name_" + std::to_string(i));

@@ -9,6 +9,7 @@ import json
 import math
 import pickle
 import re
+import sys
 
 import fp8lab
 import jsonschema
@@ -185,3 +186,23 @@ def test_columns_are_arrays(documents):
     )
     with pytest.raises(KeyError, match="no column 'x' in chains; its columns: format"):
         chains["x"]
+
+
+def test_a_table_is_a_frame_of_its_columns(monkeypatch):
+    table = fp8lab.experiments.cast(size=100).tables["casts"]
+    assert isinstance(table, dict)  # of which pandas.DataFrame makes columns; of any other mapping, rows of its keys
+    with pytest.raises(TypeError, match="a Table is read-only"):
+        table["cast"] = table["cast"]
+    with pytest.raises(KeyError, match="no column 'casts' in casts; its columns: cast, tensor"):
+        table["casts"]
+    for same in (copy.copy(table), copy.deepcopy(table), pickle.loads(pickle.dumps(table))):
+        assert same["sqnr_db"].tolist() == table["sqnr_db"].tolist() and same.units == table.units
+        assert repr(same) == repr(table)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"to_frame\(\) needs pandas: pip install pandas"):
+        table.to_frame()
+    monkeypatch.undo()
+    pandas = pytest.importorskip("pandas")
+    for frame in (table.to_frame(), pandas.DataFrame(table)):
+        assert list(frame.columns) == list(table) and len(frame) == 2
+        assert frame["format"].tolist() == ["e4m3", "e5m2"] and frame["sqnr_db"].tolist() == table["sqnr_db"].tolist()

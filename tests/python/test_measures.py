@@ -142,3 +142,14 @@ def test_arrays_are_measured_as_their_elements_are(floats):
 def test_bad_arguments_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_totals_show_their_sqnr():
+    totals = fp8lab.errors(np.float32([1, 2]), np.float32([1, 2.5]))
+    assert repr(totals) == "<fp8lab.ErrorTotals of 2 pairs, and 0 not finite: SQNR 14.6240 dB>"  # 10 log10(7.25 / 0.25)
+    assert repr(fp8lab.ErrorTotals()) == "<fp8lab.ErrorTotals of 0 pairs, and 0 not finite>"
+
+
+def test_a_name_whose_words_are_in_another_is_taken_for_that():
+    with pytest.raises(ValueError, match=r"unknown model 'ada_fp8'; .* did you mean ada_mma_fp8\?"):
+        fp8lab.GemmRecipe("ada_fp8")

@@ -35,6 +35,10 @@ def test_what_is_kept_and_cut_adds_up_exactly():
     a, b = rows(7, 32)
     real_a, real_b = fp8lab.decode(a, "e4m3"), fp8lab.decode(b, "e4m3")
     trace = fp8lab.trace_dot(a, b, model="hopper_wgmma_fp8", c=np.float32(0.1))
+    assert (
+        fp8lab.trace_dot(a, b, np.float32(0.1), model="hopper_wgmma_fp8").tables["steps"].rows
+        == trace.tables["steps"].rows
+    )
     (step,) = trace.tables["steps"].rows
     terms = trace.tables["terms"].rows
     unit = Fraction(2) ** step["unit"]
