@@ -9,6 +9,7 @@ import sys
 
 import kernels
 import pytest
+import trainings
 from command import PROGRAM, ROOT, prints, run
 from sampled import EXHAUSTIVE
 from tensor_cores import page_with, tables
@@ -212,3 +213,10 @@ def test_the_table_of_kernels_is_that_of_the_list():
     text = (ROOT / "docs" / "kernels.md").read_text()
     assert text == kernels.page_with(text, kernels.table()), "python tests/docs/kernels.py writes it"
     assert text != kernels.page_with(text, kernels.table().replace("encode()", "decode()"))
+
+
+def test_the_tables_of_the_study_are_those_of_its_results():
+    page, tables_of = trainings.PAGE.read_text(), trainings.tables()
+    assert page == trainings.page_with(page, tables_of), "python tests/docs/trainings.py writes them"
+    wrong = {**tables_of, "runs": tables_of["runs"].replace("nvfp4", "mxfp4")}
+    assert page != trainings.page_with(page, wrong)
