@@ -59,11 +59,14 @@ def scales_of(q):
 # Float32 scales of 32 elements, and one E8M0 code for a tensor, have no argument of gemm that says them.
 @pytest.mark.parametrize(
     "name",
-    [
-        name
-        for name in NAMES
-        if "nvfp4" not in name and name not in ("deepgemm_fp4_ue8m0", "torchao_float8_tensor_e8m0")
-    ],
+    sampled(
+        [
+            name
+            for name in NAMES
+            if "nvfp4" not in name and name not in ("deepgemm_fp4_ue8m0", "torchao_float8_tensor_e8m0")
+        ],
+        3,
+    ),
 )
 def test_a_quantized_is_its_arrays(name):
     # K is above 128 in both: up to there, scales of (M, 1) are those of 1 x 128 tiles, not of rows.

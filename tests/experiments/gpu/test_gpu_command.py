@@ -109,6 +109,7 @@ run("te")
 """
 
 
+@pytest.mark.skipif(not EXHAUSTIVE, reason="half a minute, of which importing is most: ./dev test --exhaustive")
 def test_the_script_that_times_others_runs_on_a_cpu(tmp_path):
     if importlib.util.find_spec("torch") is None:
         pytest.skip("no PyTorch")
