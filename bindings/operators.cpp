@@ -18,6 +18,7 @@
 #include "fp8lab/reference/operators/rope.hpp"
 #include "fp8lab/reference/operators/router.hpp"
 #include "fp8lab/reference/operators/softmax.hpp"
+#include "fp8lab/reference/units/device_function.hpp"
 #include "fp8lab/reference/units/special_function.hpp"
 #include "module.hpp"
 
@@ -30,6 +31,8 @@ using TypedArray = std::pair<py::array, std::string>;
 using OptionFields = std::pair<std::string, int>;
 /// limit, alpha, offset, beta1 and beta2.
 using ActivationFields = std::tuple<float, float, float, float, float>;
+/// ftz, prec_div, prec_sqrt and fast_math.
+using DeviceFlagFields = std::tuple<bool, bool, bool, bool>;
 /// eps and zero_centered_gamma.
 using NormFields = std::pair<float, bool>;
 
@@ -541,6 +544,23 @@ void bind_operators(py::module_& module) {
       },
       py::arg("units"), py::arg("name"), py::arg("ftz"), py::arg("x").noconvert(), py::arg("out").noconvert(),
       py::arg("threads"));
+  module.def("device_functions", [] { return words_of(device_functions); });
+  module.def("device_chips", [] { return words_of(device_chips); });
+  module.def("cuda_releases", [] { return words_of(cuda_releases); });
+  module.def(
+      "device_function",
+      [](const std::string& name, const std::pair<std::string, std::string>& chip_and_cuda, const std::string& units,
+         const DeviceFlagFields& flags, const Array<float>& x, const Array<float>& y, Array<float> out, int threads) {
+        const auto to = mutable_view(out);
+        const py::gil_scoped_release release;
+        DeviceBuild build{.chip = find_value<DeviceChip>("chip", chip_and_cuda.first),
+                          .cuda = find_value<CudaRelease>("cuda", chip_and_cuda.second)};
+        std::tie(build.flags.ftz, build.flags.prec_div, build.flags.prec_sqrt, build.flags.fast_math) = flags;
+        if (!units.empty()) build.units = find_value<SpecialUnits>("units", units);
+        device_function(find_value<DeviceFunction>("name", name), build, view(x), view(y), to, threads);
+      },
+      py::arg("name"), py::arg("chip_and_cuda"), py::arg("units"), py::arg("flags"), py::arg("x").noconvert(),
+      py::arg("y").noconvert(), py::arg("out").noconvert(), py::arg("threads"));
   bind_activations(module);
   bind_norms(module);
   bind_softmax(module);

@@ -21,7 +21,7 @@ from fp8lab._operator_arrays import FUNCTIONS
 
 __all__ = ["Exactness", "elementary", "exactness", "functions"]
 
-_ELEMENTARY = ("exp", "tanh", "log", "log1p", "rsqrt", "sin", "cos")
+_ELEMENTARY = ("exp", "exp2", "tanh", "log", "log2", "log1p", "rsqrt", "sin", "cos")
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def elementary(name: str, x: Any, *, threads: int = 1, out: Array | None = None)
     Parameters
     ----------
     name : str
-        ``exp``, ``tanh``, ``log``, ``log1p``, ``rsqrt``, ``sin`` or ``cos``.
+        ``exp``, ``exp2``, ``tanh``, ``log``, ``log2``, ``log1p``, ``rsqrt``, ``sin`` or ``cos``.
     x : array_like of float32
     threads : int
         Threads to use; no result depends on it.

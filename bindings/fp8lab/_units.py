@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a GPU's special function unit computes: ``fp8lab.special_function``."""
+"""What a GPU's special function unit computes, and the functions that CUDA makes of it: ``fp8lab.special_function`` and
+``fp8lab.device_function``."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import numpy as np
 from fp8lab import _core
 from fp8lab._arrays import Array, apart, as_float32, check_bool, check_choice, check_threads, output
 
-__all__ = ["special_function", "special_functions", "special_units"]
+__all__ = ["device_function", "device_functions", "special_function", "special_functions", "special_units"]
 
 
 def special_functions() -> dict[str, str]:
@@ -19,7 +20,7 @@ def special_functions() -> dict[str, str]:
 
 
 def special_units() -> dict[str, str]:
-    """The chips whose special function unit is known bit for bit, and how it is known."""
+    """The chips whose special function unit is known bit for bit, how it is known, and what stands in for others'."""
     return dict(_core.special_units())
 
 
@@ -64,4 +65,96 @@ def special_function(
     array = as_float32(x, "x")
     result = output(out, array.shape, np.float32)
     _core.special_function(chip, kind, check_bool(ftz, "ftz"), apart(array, result), result, check_threads(threads))
+    return result
+
+
+def device_functions() -> dict[str, str]:
+    """The functions and operators of CUDA C++ that ``device_function`` knows, and what they compute."""
+    return dict(_core.device_functions())
+
+
+def device_function(
+    name: str,
+    x: Any,
+    y: Any = None,
+    *,
+    chip: str = "sm_90",
+    cuda: str = "13.0",
+    ftz: bool = False,
+    prec_div: bool = True,
+    prec_sqrt: bool = True,
+    fast_math: bool = False,
+    units: str | None = None,
+    threads: int = 1,
+    out: Array | None = None,
+) -> Array:
+    """What a float32 function of CUDA gives for each element on a chip, bit for bit.
+
+    Parameters
+    ----------
+    name : str
+        One of ``device_functions()``: ``expf``, ``__expf``, ``tanhf``, ``erff``, ``x / y``, ...
+    x : array_like of float32
+    y : array_like of float32, of x's shape
+        For ``x / y``, ``__fdividef`` and ``__fdiv_rn`` alone.
+    chip : str
+        ``sm_80``, ``sm_90`` or ``sm_100``. nvcc makes the same operations for each, over the chip's own unit.
+    cuda : str
+        The release of CUDA whose functions they are: ``13.0``.
+    ftz, prec_div, prec_sqrt, fast_math : bool
+        nvcc's options ``-ftz``, ``-prec-div``, ``-prec-sqrt`` and ``-use_fast_math``. The last implies ``-ftz=true``,
+        ``-prec-div=false`` and ``-prec-sqrt=false``, and faster functions: ``expf`` is then ``__expf``.
+    units : str, optional
+        One of ``special_units()``. None takes the chip's; ``correctly_rounded`` is no chip's, and stands in for those
+        that nobody has recorded.
+    threads : int
+        Threads to use; no result depends on it.
+    out : ndarray of float32, of x's shape, optional
+
+    Returns
+    -------
+    ndarray of float32, of x's shape
+        Every NaN is the word 7FFFFFFF.
+
+    Raises
+    ------
+    ValueError
+        For a chip whose unit is not known, where ``units`` is None; and for ``tanhf``, ``sinf`` and ``cosf`` under
+        ``fast_math``, which are single instructions that no model has.
+
+    Notes
+    -----
+    Formulas and constants are those of CUDA 13.0's ``libdevice.10.bc``; divisions and roots are as ptxas makes them for
+    sm_90. An H200 gave the same words for all 2^32 inputs of each function of one argument, under each option, and for
+    10^8 pairs of words of each of two.
+
+    >>> import numpy as np, fp8lab
+    >>> fp8lab.device_function("tanhf", np.float32([0.5, 1, 2])).view(np.uint32)
+    array([1055693472, 1061353430, 1064749699], dtype=uint32)
+    """
+    kind = check_choice(name, "name", tuple(device_functions()))
+    of_chip = check_choice(chip, "chip", tuple(dict(_core.device_chips())))
+    release = check_choice(cuda, "cuda", tuple(dict(_core.cuda_releases())))
+    of_units = "" if units is None else check_choice(units, "units", tuple(special_units()))
+    flags = (
+        check_bool(ftz, "ftz"),
+        check_bool(prec_div, "prec_div"),
+        check_bool(prec_sqrt, "prec_sqrt"),
+        check_bool(fast_math, "fast_math"),
+    )
+    array = as_float32(x, "x")
+    second = np.empty(0, np.float32) if y is None else as_float32(y, "y")
+    if y is not None and second.shape != array.shape:
+        raise ValueError(f"y must have the shape {array.shape} of x, not {second.shape}")
+    result = output(out, array.shape, np.float32)
+    _core.device_function(
+        kind,
+        (of_chip, release),
+        of_units,
+        flags,
+        apart(array, result),
+        apart(second, result),
+        result,
+        check_threads(threads),
+    )
     return result

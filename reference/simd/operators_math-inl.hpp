@@ -14,7 +14,7 @@
 #include <cmath>
 
 #include "fp8lab/reference/operators/functions.hpp"
-#include "operators/function_constants.hpp"
+#include "units/function_constants.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace fp8lab::HWY_NAMESPACE {

@@ -404,6 +404,8 @@ CALLS = {
     "operators.elementary": (fp8lab.operators.elementary, {"name": "exp", "x": X}),
     "special_function": (fp8lab.special_function, {"name": "rsqrt", "x": X}),
     "special_functions": (fp8lab.special_functions, {}),
+    "device_function": (fp8lab.device_function, {"name": "x / y", "x": X, "y": X, "fast_math": True, "units": "hopper"}),
+    "device_functions": (fp8lab.device_functions, {}),
     "special_units": (fp8lab.special_units, {}),
     "operators.activation": (fp8lab.operators.activation, {"name": "clamped_swiglu", "x": X, "limit": 5.0, "alpha": 1.5, "offset": 0.5}),
     "operators.activation_backward": (

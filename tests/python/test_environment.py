@@ -328,10 +328,14 @@ CASES = {
     "operators.activation_backward": lambda _: [
         fp8lab.operators.activation_backward("gelu", x.reshape(16, -1), x.reshape(16, -1), bias_gradient=True) for x in (NEAR, TINY)],
     "operators.elementary": lambda _: [
-        fp8lab.operators.elementary(name, x) for name in ("exp", "tanh", "log", "rsqrt", "sin", "cos") for x in (NEAR, TINY)],
+        fp8lab.operators.elementary(name, x) for name in ("exp", "exp2", "tanh", "log", "log2", "rsqrt", "sin", "cos") for x in (NEAR, TINY)],
     "special_function": lambda _: [
         fp8lab.special_function(name, x, ftz=ftz) for name in fp8lab.special_functions() for x in (NEAR, TINY) for ftz in (False, True)],
     "special_functions": lambda _: fp8lab.special_functions(),
+    "device_function": lambda _: [
+        fp8lab.device_function(name, x, x[::-1].copy() if name in ("x / y", "__fdividef", "__fdiv_rn") else None, ftz=ftz, units=units)
+        for name in fp8lab.device_functions() for x in (NEAR, TINY) for ftz in (False, True) for units in fp8lab.special_units()],
+    "device_functions": lambda _: fp8lab.device_functions(),
     "special_units": lambda _: fp8lab.special_units(),
     "operators.layernorm": lambda _: [fp8lab.operators.layernorm(x.reshape(16, -1), *_row_of(x), eps=1e-40) for x in (NEAR, TINY)],
     "operators.rmsnorm": lambda _: [fp8lab.operators.rmsnorm(x.reshape(16, -1), _row_of(x)[0], eps=1e-40) for x in (NEAR, TINY)],

@@ -13,10 +13,10 @@
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/widen.hpp"
 #include "operators/flushed.hpp"
-#include "operators/number_pair.hpp"
 #include "operators/tensor_pieces.hpp"
 #include "simd/operators_optimizer.hpp"
 #include "simd/operators_softmax.hpp"
+#include "units/number_pair.hpp"
 
 namespace fp8lab {
 

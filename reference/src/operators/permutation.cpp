@@ -13,8 +13,8 @@
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/widen.hpp"
-#include "operators/number_pair.hpp"
 #include "operators/tensor_pieces.hpp"
+#include "units/number_pair.hpp"
 
 namespace fp8lab {
 

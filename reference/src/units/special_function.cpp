@@ -2,6 +2,7 @@
 #include "fp8lab/reference/units/special_function.hpp"
 
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <vector>
 
@@ -10,7 +11,9 @@
 #include "fp8lab/formats/overlap.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
+#include "fp8lab/reference/units/rounded_functions.hpp"
 #include "units/hopper_tables.hpp"
+#include "units/special_word.hpp"
 
 namespace fp8lab {
 namespace {
@@ -168,8 +171,27 @@ std::uint32_t power(std::uint32_t word, Subnormals subnormals) {
   return std::bit_cast<std::uint32_t>(of_half * of_half);
 }
 
-std::uint32_t special_word(SpecialFunction function, Subnormals subnormals, std::uint32_t word) {
-  if ((word & ~sign_bit) > infinity_word) return nan_word;
+/// Where no chip's unit is known.
+float rounded_special_value(SpecialFunction function, float x) {
+  switch (function) {
+    case SpecialFunction::rcp: return 1 / x;
+    case SpecialFunction::rsqrt: return rounded_rsqrt(x);
+    case SpecialFunction::sqrt: return std::sqrt(x);
+    case SpecialFunction::lg2: return rounded_log2(x);
+    case SpecialFunction::ex2: return rounded_exp2(x);
+  }
+  return x;
+}
+std::uint32_t rounded_special_word(SpecialFunction function, Subnormals subnormals, std::uint32_t word) {
+  const auto zero_if_flushed = [&](std::uint32_t number) {
+    const bool is_tiny = (number & ~sign_bit) <= mantissa_mask;
+    return is_tiny && subnormals == Subnormals::flushed ? number & sign_bit : number;
+  };
+  const float value = rounded_special_value(function, std::bit_cast<float>(zero_if_flushed(word)));
+  return value != value ? nan_word : zero_if_flushed(std::bit_cast<std::uint32_t>(value));
+}
+
+std::uint32_t hopper_word(SpecialFunction function, Subnormals subnormals, std::uint32_t word) {
   switch (function) {
     case SpecialFunction::rcp: return reciprocal(word, subnormals);
     case SpecialFunction::rsqrt: return reciprocal_root(word, subnormals);
@@ -182,19 +204,28 @@ std::uint32_t special_word(SpecialFunction function, Subnormals subnormals, std:
 
 }  // namespace
 
-float special_function(SpecialFunction function, Subnormals subnormals, float x) {
-  return by_default_arithmetic(
-      [&] { return std::bit_cast<float>(special_word(function, subnormals, std::bit_cast<std::uint32_t>(x))); });
+std::uint32_t special_word(SpecialUnits units, SpecialFunction function, Subnormals subnormals, std::uint32_t word) {
+  if ((word & ~sign_bit) > infinity_word) return nan_word;
+  switch (units) {
+    case SpecialUnits::hopper: return hopper_word(function, subnormals, word);
+    case SpecialUnits::correctly_rounded: return rounded_special_word(function, subnormals, word);
+  }
+  return nan_word;
 }
 
-void apply_special_function(SpecialUnits /*units*/, SpecialFunction function, Subnormals subnormals,
+float special_function(SpecialFunction function, Subnormals subnormals, float x, SpecialUnits units) {
+  return by_default_arithmetic(
+      [&] { return std::bit_cast<float>(special_word(units, function, subnormals, std::bit_cast<std::uint32_t>(x))); });
+}
+
+void apply_special_function(SpecialUnits units, SpecialFunction function, Subnormals subnormals,
                             std::span<const float> x, std::span<float> out, int threads) {
   if (out.size() != x.size()) refuse("out must have ", x.size(), " elements, not ", out.size());
   check_apart_or_same("x", x, "out", out);
   parallel_for(x.size(), threads, [&](std::size_t first, std::size_t last) {
     for (std::size_t i = first; i < last; ++i) {
       checkpoint(i);
-      out[i] = std::bit_cast<float>(special_word(function, subnormals, std::bit_cast<std::uint32_t>(x[i])));
+      out[i] = std::bit_cast<float>(special_word(units, function, subnormals, std::bit_cast<std::uint32_t>(x[i])));
     }
   });
 }

@@ -12,8 +12,10 @@ namespace {
 Digits digits_of(std::string_view name, float x) {
   const Digits value(x);
   if (name == "exp") return exp(value);
+  if (name == "exp2") return pow(Digits(2), value);
   if (name == "tanh") return tanh(value);
   if (name == "log") return log(value);
+  if (name == "log2") return log(value) / log(Digits(2));
   if (name == "log1p") return log1p(value);
   if (name == "rsqrt") return 1 / sqrt(value);
   // Boost reduces large arguments by as many digits as it has: their sines need more.
@@ -24,6 +26,7 @@ Digits digits_of(std::string_view name, float x) {
 /// Floats where a function has a value that is neither constant nor infinite.
 bool is_in_range(std::string_view name, float x) {
   if (name == "exp") return x > -104 && x < 89;
+  if (name == "exp2") return x > -151 && x < 128;
   if (name == "tanh") return std::abs(x) < 10;
   if (name == "sin" || name == "cos") return std::abs(x) < inf;
   return x > (name == "log1p" ? -1 : 0) && x < inf;

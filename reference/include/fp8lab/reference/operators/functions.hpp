@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "fp8lab/formats/named.hpp"
+#include "fp8lab/reference/units/rounded_functions.hpp"
 
 namespace fp8lab {
 
@@ -19,28 +20,13 @@ inline constexpr std::array function_names{
     Named{"correctly_rounded", Functions::correctly_rounded, "the float32 nearest to the exact value, ties to even"}};
 [[nodiscard]] constexpr std::span<const Named<Functions>> named_values(Functions /*of_type*/) { return function_names; }
 
-// Each is computed in float64 with a proven bound of its relative error. Where float64 values within that bound round
-// to different float32 numbers, it is computed again in pairs of float64, with some 100 bits. A NaN gives NaN.
-
-/// e^x.
-[[nodiscard]] float rounded_exp(float x);
-/// The hyperbolic tangent; -0 gives -0.
-[[nodiscard]] float rounded_tanh(float x);
-/// The natural logarithm: -infinity for 0, NaN for what is negative.
-[[nodiscard]] float rounded_log(float x);
-/// ln(1 + x): -infinity for -1, NaN for what is below; -0 gives -0.
-[[nodiscard]] float rounded_log1p(float x);
-/// 1 / sqrt(x): infinity with the sign of a zero, NaN for what is negative.
-[[nodiscard]] float rounded_rsqrt(float x);
-/// The sine and cosine of x radians, of any size; NaN for infinities.
-[[nodiscard]] float rounded_sin(float x);
-[[nodiscard]] float rounded_cos(float x);
-
 /// All of them by name.
 inline constexpr std::array elementary_functions{
     Named<float (*)(float)>{"exp", rounded_exp, "e^x"},
+    Named<float (*)(float)>{"exp2", rounded_exp2, "2^x"},
     Named<float (*)(float)>{"tanh", rounded_tanh, "the hyperbolic tangent"},
     Named<float (*)(float)>{"log", rounded_log, "the natural logarithm"},
+    Named<float (*)(float)>{"log2", rounded_log2, "the binary logarithm"},
     Named<float (*)(float)>{"log1p", rounded_log1p, "the natural logarithm of 1 + x"},
     Named<float (*)(float)>{"rsqrt", rounded_rsqrt, "1 / sqrt(x)"},
     Named<float (*)(float)>{"sin", rounded_sin, "the sine of x radians"},

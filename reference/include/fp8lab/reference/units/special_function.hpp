@@ -11,11 +11,16 @@
 
 namespace fp8lab {
 
-/// Chips whose unit is known bit for bit.
-enum class SpecialUnits : std::uint8_t { hopper };
-inline constexpr std::array special_units{Named{"hopper", SpecialUnits::hopper,
-                                                "measured: an H200 gave the words of the model for all 2^32 inputs of "
-                                                "each function, with .ftz and without (CUDA 13.0)"}};
+/// Chips whose unit is known bit for bit, and what stands in for those of others.
+enum class SpecialUnits : std::uint8_t { hopper, correctly_rounded };
+inline constexpr std::array special_units{
+    Named{"hopper", SpecialUnits::hopper,
+          "measured: an H200 gave the words of the model for all 2^32 inputs of each function, with .ftz and without "
+          "(CUDA 13.0)"},
+    Named{"correctly_rounded", SpecialUnits::correctly_rounded,
+          "no chip's: the float32 nearest to the exact value, which stands in where no chip's unit is known"},
+};
+static_assert(is_in_order(special_units));
 [[nodiscard]] constexpr std::span<const Named<SpecialUnits>> named_values(SpecialUnits /*of_type*/) {
   return special_units;
 }
@@ -36,9 +41,9 @@ inline constexpr std::array special_functions{
 /// Whether subnormal inputs and results are zeros: NAME.approx.ftz.f32.
 enum class Subnormals : std::uint8_t { kept, flushed };
 
-/// The function of x as Hopper's unit computes it. Every NaN is 7FFFFFFF.
+/// The function of x as the units compute it. Every NaN is 7FFFFFFF.
 ///
-/// The mantissa of x is divided into 64 segments of a binade (rcp: 128). In each, with the rest t of the mantissa,
+/// Hopper divides the mantissa of x into 64 segments of a binade (rcp: 128). In each, with the rest t of the mantissa,
 ///
 ///     result = floor(c0 + c1 t + c2 S(t) + a constant of the function)
 ///
@@ -47,7 +52,8 @@ enum class Subnormals : std::uint8_t { kept, flushed };
 /// t_i t_j 2^(i+j+1) where these are at least 2^(2n-15). Structure: Oberman and Siu, "A High-Performance Area-Efficient
 /// Multifunction Interpolator", ARITH 2005. Tables, constants and the squarer's columns: found from the words of an
 /// H200, of which none differs.
-[[nodiscard]] float special_function(SpecialFunction function, Subnormals subnormals, float x);
+[[nodiscard]] float special_function(SpecialFunction function, Subnormals subnormals, float x,
+                                     SpecialUnits units = SpecialUnits::hopper);
 
 /// out = the function of each element, on `threads` threads.
 ///

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fp8lab/reference/operators/functions.hpp"
+#include "fp8lab/reference/units/rounded_functions.hpp"
 
+#include <array>
 #include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <numbers>
 
 #include "fp8lab/formats/environment.hpp"
-#include "operators/function_constants.hpp"
-#include "operators/number_pair.hpp"
+#include "units/function_constants.hpp"
+#include "units/number_pair.hpp"
 
 namespace fp8lab {
 
@@ -194,6 +196,21 @@ float exp_here(float x) {
   return unless_near_a_tie(y, exp_error, [&] { return exp_in_pairs(x); });
 }
 
+/// x = k + f with |f| <= 1/2, exactly; 2^f = e^(f ln 2), whose rounding of f ln 2 is 2^-53 of at most 0.35: with the
+/// rest, as for e^x, below 2^-51.
+float exp2_here(float x) {
+  if (x != x) return quiet_nan;
+  if (x >= 128) return infinite;
+  if (x < -151) return 0;
+  const double k = std::nearbyint(double{x});
+  const double f = double{x} - k;
+  const double y = std::ldexp(1 + expm1_of_rest(f * std::numbers::ln2), static_cast<int>(k));
+  return unless_near_a_tie(y, exp_error, [&] {
+    const NumberPair power = NumberPair{1} + expm1_of_rest(NumberPair{f} * ln2_pair);
+    return rounded(scaled(power, static_cast<int>(k)));
+  });
+}
+
 float tanh_here(float x) {
   if (x != x) return quiet_nan;
   const double magnitude = std::abs(static_cast<double>(x));
@@ -211,6 +228,15 @@ float log_here(float x) {
   if (x > std::numeric_limits<float>::max()) return infinite;
   const double y = log_double(x);
   return unless_near_a_tie(y, 0x1p-49, [&] { return rounded(log_pair({x}, y)); });
+}
+
+/// The logarithm of x over that of 2: two roundings more, and exact for powers of two, which no tie is near.
+float log2_here(float x) {
+  if (x != x || x < 0) return quiet_nan;
+  if (x == 0) return -infinite;
+  if (x > std::numeric_limits<float>::max()) return infinite;
+  const double y = log_double(x);
+  return unless_near_a_tie(y * log2_e, 0x1p-48, [&] { return rounded(log_pair({x}, y) / ln2_pair); });
 }
 
 /// Below 2^-26 the value is less than 2^-27 of x away from x, which is the nearest float32. From -0.25 to 0.4 it is
@@ -244,11 +270,17 @@ float cos_here(float x) {
 float rounded_exp(float x) {
   return by_default_arithmetic([x] { return exp_here(x); });
 }
+float rounded_exp2(float x) {
+  return by_default_arithmetic([x] { return exp2_here(x); });
+}
 float rounded_tanh(float x) {
   return by_default_arithmetic([x] { return tanh_here(x); });
 }
 float rounded_log(float x) {
   return by_default_arithmetic([x] { return log_here(x); });
+}
+float rounded_log2(float x) {
+  return by_default_arithmetic([x] { return log2_here(x); });
 }
 float rounded_log1p(float x) {
   return by_default_arithmetic([x] { return log1p_here(x); });

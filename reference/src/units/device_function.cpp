@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8lab/reference/units/device_function.hpp"
+
+#include <bit>
+
+#include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/formats/overlap.hpp"
+#include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/formats/refuse.hpp"
+#include "units/device_steps.hpp"
+
+namespace fp8lab {
+namespace {
+
+/// The arrays of a call.
+struct DeviceArrays {
+  std::span<const float> x, y;
+  std::span<float> out;
+};
+
+float with_device_nan(float x) { return x != x ? std::bit_cast<float>(0x7FFFFFFFU) : x; }
+
+/// The units that a build computes with.
+SpecialUnits units_of_build(const DeviceBuild& build) {
+  const bool is_hopper = build.chip == DeviceChip::sm_90;
+  const SpecialUnits units = build.units.value_or(SpecialUnits::hopper);
+  if (units == SpecialUnits::correctly_rounded || is_hopper) return units;
+  if (build.units) refuse("units are ", name_of(units), ", which are not those of ", name_of(build.chip));
+  refuse("the special function unit of ", name_of(build.chip), " is not known; units of correctly_rounded stand in");
+}
+
+/// Calls call(step) with the step that computes a function under flags.
+template <typename Steps, typename Call>
+void with_device_step(DeviceFunction function, const DeviceFlags& flags, const Steps& steps, const Call& call) {
+  const bool fast = flags.fast_math;
+  const auto of = [&](float (Steps::*step)(float) const) {
+    return [&steps, step](float x, float /*y*/) { return (steps.*step)(x); };
+  };
+  const auto of_two = [&](float (Steps::*step)(float, float) const) {
+    return [&steps, step](float x, float y) { return (steps.*step)(x, y); };
+  };
+  switch (function) {
+    case DeviceFunction::expf: return call(of(fast ? &Steps::fast_expf : &Steps::expf));
+    case DeviceFunction::fast_expf: return call(of(&Steps::fast_expf));
+    case DeviceFunction::tanhf: return call(of(&Steps::tanhf));
+    case DeviceFunction::erff: return call(of(&Steps::erff));
+    case DeviceFunction::rsqrtf: return call(of(&Steps::rsqrtf));
+    case DeviceFunction::divide:
+      return call(of_two(fast ? &Steps::fast_divide : flags.prec_div ? &Steps::rounded_divide : &Steps::full_divide));
+    case DeviceFunction::fast_divide: return call(of_two(&Steps::fast_divide));
+    case DeviceFunction::rounded_divide: return call(of_two(&Steps::rounded_divide));
+    case DeviceFunction::reciprocal:
+      return call(of(fast             ? &Steps::fast_reciprocal
+                     : flags.prec_div ? &Steps::rounded_reciprocal
+                                      : &Steps::full_reciprocal));
+    case DeviceFunction::rounded_reciprocal: return call(of(&Steps::rounded_reciprocal));
+    case DeviceFunction::logf: return call(of(fast ? &Steps::fast_logf : &Steps::logf));
+    case DeviceFunction::fast_logf: return call(of(&Steps::fast_logf));
+    case DeviceFunction::exp2f: return call(of(&Steps::exp2f));
+    case DeviceFunction::exp10f: return call(of(fast ? &Steps::fast_exp10f : &Steps::exp10f));
+    case DeviceFunction::log2f: return call(of(fast ? &Steps::fast_log2f : &Steps::log2f));
+    case DeviceFunction::fast_log2f: return call(of(&Steps::fast_log2f));
+    case DeviceFunction::log10f: return call(of(fast ? &Steps::fast_log10f : &Steps::log10f));
+    case DeviceFunction::log1pf: return call(of(&Steps::log1pf));
+    case DeviceFunction::expm1f: return call(of(&Steps::expm1f));
+    case DeviceFunction::sqrtf: return call(of(fast || !flags.prec_sqrt ? &Steps::fast_sqrtf : &Steps::rounded_sqrt));
+    case DeviceFunction::rounded_sqrt: return call(of(&Steps::rounded_sqrt));
+    case DeviceFunction::erfcf: return call(of(&Steps::erfcf));
+    case DeviceFunction::normcdff: return call(of(&Steps::normcdff));
+    case DeviceFunction::sinf: return call(of(&Steps::sinf));
+    case DeviceFunction::cosf: return call(of(&Steps::cosf));
+  }
+}
+
+template <Subnormals kSubnormals>
+void run_device_steps(DeviceFunction function, const DeviceBuild& build, const DeviceArrays& arrays, int threads) {
+  const DeviceSteps<kSubnormals> steps(units_of_build(build));
+  with_device_step(function, build.flags, steps, [&](const auto& step) {
+    parallel_for(arrays.x.size(), threads, [&](std::size_t first, std::size_t last) {
+      for (std::size_t i = first; i < last; ++i) {
+        checkpoint(i);
+        arrays.out[i] = with_device_nan(step(arrays.x[i], arrays.y.empty() ? 0.0F : arrays.y[i]));
+      }
+    });
+  });
+}
+
+}  // namespace
+
+std::string_view missing_unit(DeviceFunction function, const DeviceFlags& flags) {
+  if (!flags.fast_math) return {};
+  if (function == DeviceFunction::tanhf) return "tanh.approx.f32";
+  if (function == DeviceFunction::sinf) return "sin.approx.ftz.f32";
+  if (function == DeviceFunction::cosf) return "cos.approx.ftz.f32";
+  return {};
+}
+
+void device_function(DeviceFunction function, const DeviceBuild& build, std::span<const float> x,
+                     std::span<const float> y, std::span<float> out, int threads) {
+  if (const std::string_view missing = missing_unit(function, build.flags); !missing.empty()) {
+    refuse(name_of(function), " under -use_fast_math is ", missing, ", which no model of a special function unit has");
+  }
+  if (out.size() != x.size()) refuse("out must have ", x.size(), " elements, not ", out.size());
+  const std::size_t of_y = has_two_arguments(function) ? x.size() : 0;
+  if (y.size() != of_y) refuse("y must have ", of_y, " elements for ", name_of(function), ", not ", y.size());
+  check_apart_or_same("x", x, "out", out);
+  check_apart_or_same("y", y, "out", out);
+  const bool flushes = build.flags.ftz || build.flags.fast_math;
+  (flushes ? run_device_steps<Subnormals::flushed> : run_device_steps<Subnormals::kept>)(function, build, {x, y, out},
+                                                                                         threads);
+}
+
+}  // namespace fp8lab
