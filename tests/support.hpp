@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "catch.hpp"
+#include "exhaustive.hpp"
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/targets.hpp"
 
@@ -22,12 +23,6 @@ inline constexpr bool sanitized = true;
 #else
 inline constexpr bool sanitized = false;
 #endif
-
-/// Whether ./dev test --exhaustive runs the tests: larger samples.
-inline bool exhaustive() {
-  static const bool is_set = std::getenv("FP8LAB_EXHAUSTIVE") != nullptr;
-  return is_set;
-}
 
 inline constexpr float inf = std::numeric_limits<float>::infinity();
 inline constexpr float nan = std::numeric_limits<float>::quiet_NaN();

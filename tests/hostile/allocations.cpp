@@ -23,6 +23,7 @@
 #include "delayed/delayed.hpp"
 #include "dot/dot.hpp"
 #include "double_rounding/double_rounding.hpp"
+#include "exhaustive.hpp"
 #include "files/amax_trace.hpp"
 #include "files/recorded.hpp"
 #include "fp8lab/formats/encode.hpp"
@@ -312,7 +313,7 @@ int main() {
   std::vector<Scenario> scenarios;
   add_library(scenarios);
   add_experiments(scratch.path, scenarios);
-  const bool all = std::getenv("FP8LAB_EXHAUSTIVE") != nullptr;
+  const bool all = fp8lab::tests::exhaustive();
   int defects = 0;
   for (const Scenario& scenario : scenarios) defects += check(scenario, all);
   return defects == 0 ? 0 : 1;

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "counted_calls.hpp"
+#include "exhaustive.hpp"
 #include "kit/output.hpp"
 
 namespace {
@@ -350,7 +351,7 @@ Counts several_writers(const fs::path& root, int rounds, std::mt19937& random) {
 int main(int count, char** arguments) {
   if (count < 2) return 2;
   const fs::path root = fs::absolute(arguments[1]) / ("kill_writer-" + std::to_string(::getpid()));
-  const bool all = count > 2 || std::getenv("FP8LAB_EXHAUSTIVE") != nullptr;
+  const bool all = count > 2 || fp8lab::tests::exhaustive();
   const long kills = count > 2 ? std::atol(arguments[2]) : all ? 2000 : 1, step = all ? 1 : 4;
   const int rounds = count > 3 ? std::atoi(arguments[3]) : all ? 400 : 10;
   const unsigned seed = count > 4 ? static_cast<unsigned>(std::atol(arguments[4])) : std::random_device()();

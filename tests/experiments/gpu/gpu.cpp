@@ -452,7 +452,7 @@ TEST_CASE("gpu: without a device, that is what is said") {
 TEST_CASE("gpu: the models compute what the ledgers of devices say") {
   const std::vector<fs::path> paths = device_ledgers();
   if (paths.empty()) std::cout << "Skipped: no ledger in tests/vectors/device\n";
-  const bool all = std::getenv("FP8LAB_EXHAUSTIVE") != nullptr;
+  const bool all = tests::exhaustive();
   const auto seed = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
   for (const fs::path& path : paths) {
     const Ledger ledger = read_device_ledger(path);
