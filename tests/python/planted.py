@@ -239,6 +239,44 @@ def address_swizzled(c, mask):
     return out
 
 
+def exchanged(rows, first=0, last=None, away=8):
+    """Rows i and i + 8 have each other's place: all of them, or those between two."""
+    order = np.arange(len(rows))
+    last = len(rows) - 1 if last is None else last
+    for i in range(first, last + 1 - away):
+        if (i - first) // away % 2 == 0:
+            order[[i, i + away]] = i + away, i
+    return rows[order]
+
+
+def from_above(scales, away, first=0, goes_round=False):
+    """The scales of rows further above, where there are any."""
+    moved = np.roll(scales, away, axis=0)
+    if not goes_round:
+        moved[: max(away, first)] = scales[: max(away, first)]
+    return moved
+
+
+def halves_of_blocks(x):
+    """MX where 16 threads alone reduce an amax: each half of a block has its own scale, and the first is stored."""
+    codes, bytes_ = mx(x, size=16)
+    return codes, np.ascontiguousarray(bytes_[:, ::2])
+
+
+def quantized_before(x):
+    """What is left of E4M3 under a scale of the tensor."""
+    scale = F(448) / np.abs(x).max()
+    return (e4m3((x * scale).astype(F)).view(E4M3).astype(F) * (F(1) / scale)).astype(F)
+
+
+def with_carry_ored(x):
+    """float16 to E5M2 as Triton's interpreter does: ties go away from zero, and the mantissa that has become too long is
+    ORed into the exponent."""
+    bits = x.view(np.uint16).astype(np.int64)
+    mantissa = (bits >> 8 & 3) + (bits >> 7 & 1)
+    return (bits >> 15 << 7 | bits >> 8 & 0x7C | mantissa).astype(np.uint8)
+
+
 def interleaved(c):
     out = np.empty_like(c)
     out[:, 0::2], out[:, 1::2] = np.split(c, 2, axis=1)
@@ -276,6 +314,10 @@ MIDDLE = beside_midpoints(X)
 TIES = ties(X)
 NANS = specials(X)
 LARGE = (X * 2**8).astype(F)
+FOUR = np.array([[0.3, -1.2, 0.7, 2.1]], F)
+SPARSE = np.where(np.random.default_rng(5).random(X.shape) < 0.8, F(0), X)
+HALVES = np.arange(2**16, dtype=np.uint16).view(np.float16)
+HALVES = HALVES[np.isfinite(HALVES)].reshape(-1, 256)
 
 #: name: (x, (codes, scales), what diagnose() calls it, further arguments)
 DEFECTS = {
@@ -362,5 +404,21 @@ DEFECTS = {
     "given scale of an NVFP4 tensor": (X, STALE_NVFP4[:2], "tensor_scale_given", {"tensor_scale": STALE_NVFP4[2]}),
     "given scale of an NVFP4 tensor, its inverse": (X, STALE_NVFP4[:2], "tensor_scale_given", {"tensor_scale": F(1) / STALE_NVFP4[2]}),
     "stale scale of an NVFP4 tensor, not given": (X, STALE_NVFP4[:2], "tensor_scale_stale", {}),
+    "a largest value of 480 that is not clamped": (X, group(X, largest=F(480), cast=saturating_not), "cuda_nosat.*largest_of_value", {}),
+    "a largest value of 480 that is not clamped, of four": (FOUR, group(FOUR, size=4, largest=F(480), cast=saturating_not), "cuda_nosat.*largest_of_value", {}),
+    "quantized before": (X, group(quantized_before(X)), "input_quantized", {"expected": "deepseek_v3_2024"}),
+    "scale squared": (X, group(X, used=lambda s: s * s), "scale_squared", {}),
+    "scale met twice": (X, group(X, times=lambda x, f: (x / f).astype(F) / f), "scale_met_twice|scale_squared", {}),
+    "scale stored squared": (X, with_(group(X), scales=lambda s: s * s), "stored_squared", {}),
+    "scale squared everywhere": (X, group(X, after=lambda s: s * s), "scale_inv_squared", {}),
+    "two rows exchanged": (SPARSE, with_(group(SPARSE), lambda c: exchanged(c, 3, 11)), "rows_exchanged", {}),
+    "rows exchanged": (SPARSE, with_(group(SPARSE), exchanged), "rows_exchanged", {}),
+    "rows exchanged, and scales": (SPARSE, with_(group(SPARSE), exchanged, exchanged), "rows_and_scales_exchanged", {}),
+    "the carry is ORed into the exponent": (HALVES, (with_carry_ored(HALVES), None), "nearest_away.*carry_lost", {}),
+    "the scale of half a block": (X, halves_of_blocks(X), "tiles are 1 x 16.*stored_of_some", {"expected": "te_mxfp8"}),
+    "scales of the rows 64 above": (TALL, group(TALL, used=lambda s: from_above(s, 64)), "scale_of_other_row", {}),
+    "scales of the last rows from 64 above": (TALL, group(TALL, used=lambda s: from_above(s, 64, 192)), "scale_of_other_row", {}),
+    "scales stored of the rows 64 above": (TALL, with_(mx(TALL), scales=lambda s: from_above(s, 64, goes_round=True)), "stored_of_other_row", {"expected": "te_mxfp8"}),
+    "scales made of the rows 64 above": (TALL, group(TALL, after=lambda s: from_above(s, 64)), "tile_of_other_row", {"expected": "deepseek_v3_2024"}),
     "E5M2 in place of E4M3": (X, tensorwise(X, cast=e5m2), "format is e5m2|largest_of_e4m3", {}),
 }  # fmt: skip

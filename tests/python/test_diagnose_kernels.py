@@ -953,3 +953,14 @@ def test_codes_of_nvfp4_that_are_made_without_the_scale_of_the_tensor_are_named(
     first = found.explanations[0]
     assert found.explained and not found.correct and first.departures == ("tensor_scale_missing",), found
     assert expected in (None, first.base), found
+
+
+def test_what_explains_no_more_than_another_with_less_is_not_listed():
+    codes, scales = planted.halves_of_blocks(X)
+    found = fp8lab.diagnose(X, codes, np.roll(scales, 1), expected="te_mxfp8")
+    listed = [(set(one.changes) | set(one.departures), one.codes, one.scales) for one in found.explanations]
+    bases = [one.base for one in found.explanations]
+    for i in range(found.tied, len(listed)):
+        for j in range(i):
+            is_within = bases[i] == bases[j] and listed[j][0] < listed[i][0]
+            assert not (is_within and listed[j][1] <= listed[i][1] and listed[j][2] <= listed[i][2]), found

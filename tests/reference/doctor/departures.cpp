@@ -77,8 +77,9 @@ class Planter {
     const std::size_t down = recipe.tile_across == 0 ? 1 : (x_.rows() + recipe.tile_across - 1) / recipe.tile_across;
     const std::size_t across = recipe.tile_along == 0 ? 1 : columns / recipe.tile_along;
     // Tiles of other shapes are more, moved ones are one more in a row, and some layouts have padding.
-    for (const std::size_t count : {down * across, 2 * down * across, down * (across + 1), (down + 3) / 4 * 4 * across,
-                                    swizzled_size(down, across)}) {
+    // Some are half as many.
+    for (const std::size_t count : {down * across, down * across / 2, 2 * down * across, down * (across + 1),
+                                    (down + 3) / 4 * 4 * across, swizzled_size(down, across)}) {
       if (auto made = with_scales(count)) return made;
     }
     return std::nullopt;
@@ -113,7 +114,7 @@ class Planter {
         if (!place || (row_.is_unwritten != nullptr && row_.is_unwritten(*place, own_))) continue;
         TileIndex tile{row * layout.entry_rows / tiles.across, column};
         if (row_.stored_of != nullptr) {
-          tile = row_.stored_of(tile, {tiles.tiles_down - 1, tiles.tiles_across - 1}).first;
+          tile = row_.stored_of(tile, {tiles.tiles_down - 1, tiles.tiles_across - 1}, own_).first;
         }
         const TileScale scale = model.stored_scale(tile.row, tile.column);
         std::uint32_t word = type.bits() <= 8 ? scale.code : word_of(scale.scale_inv, type);

@@ -84,4 +84,9 @@ TEST_CASE("Codes that are as many bytes as pairs but of another shape are told")
   CHECK(note_on_pairs(Shape{2, 32, 256}, Shape{256, 32}).empty());
   CHECK_FALSE(note_on_pairs(Shape{2, 32, 256}, Shape{1, 32, 256}).empty());
   CHECK(note_on_pairs({}, Shape{2, 2}).empty());
+  // Blocks of 16 bytes, as checkpoints of gpt-oss have them.
+  CHECK(note_on_pairs(Shape{1, 256, 512}, Shape{1, 256, 16, 16}).empty());
+  CHECK(note_on_pairs(Shape{256, 512}, Shape{1, 256, 16, 16}).empty());
+  CHECK_FALSE(note_on_pairs(Shape{1, 256, 512}, Shape{1, 256, 8, 32, 1, 1, 1}).size() > 0);
+  CHECK_FALSE(note_on_pairs(Shape{1, 256, 512}, Shape{1, 128, 32, 16}).empty());
 }

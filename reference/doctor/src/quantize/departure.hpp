@@ -40,6 +40,7 @@ enum class Narrowing : std::uint8_t { none, float16, bfloat16, flushed };
 /// To what the elements of a tensor are rounded, and to what those that count in an amax.
 struct InputNarrowing {
   Narrowing elements = Narrowing::none, counted = Narrowing::none;
+  const Recipe* earlier = nullptr;  ///< by which the tensor was quantized before; null: it was not
 };
 
 /// A tile, by its row and column of tiles.
@@ -135,6 +136,7 @@ struct Departure {
   bool adds_small_number = false;  ///< they are also tried with scales that are rounded otherwise
   bool rounds_scales = false;      ///< in another way than the recipe
   std::optional<Deviation> (*local)(const LocalCase&) = nullptr;        ///< what unexplained elements suggest
+  std::vector<Deviation> (*local_numbers)(const LocalCase&) = nullptr;  ///< several, of which one may explain them
   std::optional<Suggestion> (*by_scales)(const ScalesCase&) = nullptr;  ///< what the stored scales of a recipe suggest
   std::optional<Deviation> (*by_wrong_scales)(const KernelModel&, const StoredDump&) =
       nullptr;  ///< what those suggest that a hypothesis does not explain
@@ -144,7 +146,7 @@ struct Departure {
   bool has_no_rule = false;  ///< it takes scales that follow from nothing
 
   // The input, the amax and the tile.
-  void (*input)(InputNarrowing&) = nullptr;
+  void (*input)(InputNarrowing&, const Deviation&) = nullptr;
   void (*tile)(AmaxKey&, const Deviation&) = nullptr;                           ///< the shape and place of tiles
   void (*counted)(AmaxKey&, const Deviation&, std::ptrdiff_t along) = nullptr;  ///< which elements count
   float (*amax)(float amax, const Deviation&) = nullptr;
@@ -159,20 +161,21 @@ struct Departure {
   TileIndex (*read)(TileIndex, const Amaxes&, const Deviation&) = nullptr;  ///< whose scale a tile meets
   void (*used)(TileScale&, const Recipe&, const Deviation&) = nullptr;      ///< as elements meet it
   TileOperation (*operation)(TileOperation, const Deviation&) = nullptr;
+  bool meets_twice = false;  ///< elements meet their scale twice
 
   // The code, and its place.
   void (*product)(std::span<float>, const Recipe&) = nullptr;  ///< the scaled elements
   void (*code)(const CodesOfPiece&, const Deviation&) = nullptr;
   bool transposes_codes = false;
-  void (*index)(std::uint64_t& row, std::uint64_t& column, const CodeMatrix&) = nullptr;
+  void (*index)(std::uint64_t& row, std::uint64_t& column, const CodeMatrix&, const Deviation&) = nullptr;
   std::uint64_t (*place)(std::uint64_t place, const CodeMatrix&) = nullptr;  ///< in codes, from the start
 
   // The stored scale.
   bool stores_inverse = false;
-  void (*layout)(StoredScaleLayout&) = nullptr;
+  void (*layout)(StoredScaleLayout&, const Deviation&) = nullptr;
   float (*stored)(float value, const StoredRule&) = nullptr;
   std::uint32_t (*word)(std::uint32_t word, const Format&) = nullptr;  ///< its bytes as they would be
-  StoredTiles (*stored_of)(TileIndex, TileIndex last) = nullptr;
+  StoredTiles (*stored_of)(TileIndex, TileIndex last, const Deviation&) = nullptr;
   bool (*is_unwritten)(std::size_t place, const Deviation&) = nullptr;
 
   // A GEMM, which reads what is stored.
@@ -227,5 +230,9 @@ void for_each_suggested(Hook Departure::* hook, const F& f, const Cases&... case
 [[nodiscard]] bool has(const Hypothesis& hypothesis, const Departure& departure);
 /// Whether scales, or some of them, follow from nothing.
 [[nodiscard]] bool has_no_rule(const Hypothesis& hypothesis);
+/// Whether it takes a stored scale, whatever it is: that follows from nothing, or is given.
+[[nodiscard]] inline bool takes_any_scale(const Hypothesis& hypothesis) {
+  return has_no_rule(hypothesis) || has_given_scale(hypothesis);
+}
 
 }  // namespace fp8lab::doctor

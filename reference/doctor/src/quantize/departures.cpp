@@ -45,6 +45,45 @@ void tell_element(TextStream& text, const Deviation& deviation, const Hypothesis
   text << ", at element " << deviation.place;
 }
 
+std::size_t other_row(std::size_t row, std::size_t rows, const Deviation& own) {
+  const auto away = static_cast<std::size_t>(own.value);
+  if (away == 0 || away >= rows) return row;
+  switch (static_cast<OtherRow>(own.last)) {
+    case OtherRow::above: return row >= std::max<std::size_t>(own.place, away) ? row - away : row;
+    case OtherRow::above_round: return (row + rows - away) % rows;
+    case OtherRow::upper_half: return row / away % 2 == 1 ? row - away : row;
+    case OtherRow::below: return row + away < rows ? row + away : row;
+    case OtherRow::below_round: return (row + away) % rows;
+    case OtherRow::lower_half: return row / away % 2 == 0 && row + away < rows ? row + away : row;
+  }
+  return row;
+}
+
+std::vector<Deviation> other_rows(std::size_t rows) {
+  std::vector<Deviation> all;
+  for (std::size_t away = 2; away < rows && away <= 128; away *= 2) {
+    for (std::uint64_t kind = 0; kind <= static_cast<std::uint64_t>(OtherRow::lower_half); ++kind) {
+      all.push_back({.value = static_cast<float>(away), .last = kind});
+    }
+  }
+  return all;
+}
+
+void tell_other_row(TextStream& text, const Deviation& own, const Hypothesis& /*hypothesis*/) {
+  text << ", " << own.value << " rows of tiles ";
+  switch (static_cast<OtherRow>(own.last)) {
+    case OtherRow::above:
+      text << "above";
+      if (own.place != 0) text << ", from row " << own.place << " on";
+      return;
+    case OtherRow::above_round: text << "above, for the first rows that of the last ones"; return;
+    case OtherRow::upper_half: text << "above, in the lower half of every " << 2 * own.value << " rows"; return;
+    case OtherRow::below: text << "below"; return;
+    case OtherRow::below_round: text << "below, for the last rows that of the first ones"; return;
+    case OtherRow::lower_half: text << "below, in the upper half of every " << 2 * own.value << " rows"; return;
+  }
+}
+
 Recipe unrounded(Recipe recipe) {
   recipe.rounding = ScaleRounding::none;
   recipe.scale_type = ScaleType::float32;

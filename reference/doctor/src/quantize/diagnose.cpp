@@ -3,11 +3,13 @@
 
 #include <cmath>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
+#include "fp8lab/formats/widen.hpp"
 #include "quantize/order.hpp"
 #include "quantize/search.hpp"
 #include "quantize/verdict.hpp"
@@ -32,13 +34,25 @@ void check(const MatrixView& x, const Dump& dump, const DiagnoseOptions& options
   if (!is_positive) refuse("tensor_scale, the scale of the tensor, must be positive and finite, not ", scale);
 }
 
+/// Elements that are not zero: what stands in another order leaves zeros in the place of zeros.
+std::uint64_t numbers_of(const MatrixView& x) {
+  std::uint64_t count = 0;
+  x.visit([&](auto elements) {
+    if constexpr (!std::is_same_v<typename decltype(elements)::value_type, double>) {
+      for (const auto& one : elements) count += widened(one) != 0 ? 1 : 0;
+    }
+  });
+  return count;
+}
+
 }  // namespace
 
 Diagnosis diagnose(const MatrixView& x, const Dump& dump, const DiagnoseOptions& options) {
   const DefaultEnvironment environment;
   check(x, dump, options);
   Diagnosis found = Search(x, dump, options).run();
-  if (found.explanations.front().codes * 2 <= found.elements) return found;
+  const std::uint64_t left = found.explanations.front().codes;
+  if (left == 0 || left * 2 <= numbers_of(x)) return found;
   // Rows or columns in another order leave nothing in its place.
   const std::optional<Reordered> reordered = put_in_order(x, dump);
   if (!reordered) return found;

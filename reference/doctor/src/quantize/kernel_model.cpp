@@ -61,16 +61,19 @@ KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, con
     return std::pair(a.departure->stage, a.departure) < std::pair(b.departure->stage, b.departure);
   });
   set_stages();
+  if (narrowing_.earlier != nullptr) source_ = source.quantized_before(*narrowing_.earlier);
+  applies_ = source_ != nullptr;
+  if (!applies_) return;
   const AmaxKey key = amax_key();
   applies_ = takes_tensor(key);
   if (!applies_) return;
-  amaxes_ = &source.tiles(key);
+  amaxes_ = &source_->tiles(key);
   applies_ = makes_sense();
   if (!applies_) return;
   const AmaxKey whole{
       .across = 0, .along = 0, .is_signed = key.is_signed, .counts_nan = key.counts_nan, .narrowing = key.narrowing};
-  facts_.input_type = source.type();
-  if (has_tensor_scale(recipe())) facts_.amax = source.amax_of(source.tiles(whole), 0, 0);
+  facts_.input_type = source_->type();
+  if (has_tensor_scale(recipe())) facts_.amax = source_->amax_of(source_->tiles(whole), 0, 0);
   take_tensor_scale();
   stored_constants_ = constants_of(stored_recipe_);
   scale_constants_ = constants_of(scale_recipe_);
@@ -86,7 +89,8 @@ void KernelModel::set_stages() {
   is_transposed_ = is_columnwise_ && keeps_order;
   for (const Deviation& one : deviations_) {
     const Departure& own = *one.departure;
-    if (own.input != nullptr) own.input(narrowing_);
+    if (own.input != nullptr) own.input(narrowing_, one);
+    meets_twice_ = meets_twice_ || own.meets_twice;
     if (own.rule != nullptr) own.rule(stored_recipe_);
     if (own.operation != nullptr) operation_ = own.operation(operation_, one);
     takes_stored_ = std::max(takes_stored_, own.takes_stored);
@@ -164,6 +168,7 @@ void KernelModel::scale_elements(const Piece& piece, std::span<float> x) const {
     const std::size_t end = std::min(amaxes_->end_of(tile_column) - piece.column, x.size());
     const float factor = used_scale(tile_row, tile_column).factor;
     meet(operation_, factor, x.subspan(i, end - i));
+    if (meets_twice_) meet(operation_, factor, x.subspan(i, end - i));
     i = end;
   }
   if (const Format type = type_of(recipe().product, facts_.input_type); type != binary32) {

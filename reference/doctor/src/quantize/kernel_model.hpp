@@ -93,6 +93,9 @@ class Source {
   Source(const MatrixView& x, int threads);
 
   [[nodiscard]] Source transposed() const;
+  /// What is left of the tensor where it was quantized by that recipe before, in rows, and dequantized to its type.
+  /// Null where the recipe takes no such tensor. The recipe must outlive the source. Not for several threads at a time.
+  [[nodiscard]] const Source* quantized_before(const Recipe& recipe) const;
   [[nodiscard]] std::size_t rows() const { return rows_; }
   [[nodiscard]] std::size_t columns() const { return columns_; }
   [[nodiscard]] std::size_t size() const { return values_.size(); }
@@ -124,7 +127,9 @@ class Source {
   int threads_ = 1;
   Buffer<float> values_;
   mutable std::map<AmaxKey, Amaxes> amaxes_;
-  mutable std::shared_ptr<const Source> turned_;  // the transpose, once it is asked for
+  mutable std::shared_ptr<const Source> turned_;                              // the transpose, once it is asked for
+  bool is_transpose_ = false;                                                 // of x
+  mutable std::map<const Recipe*, std::shared_ptr<const Source>> quantized_;  // before, once that is asked for
 };
 
 /// A dump with a byte for each code and a word for each scale.
@@ -152,10 +157,13 @@ struct StoredScaleLayout {
   bool fits = false;
   std::size_t entry_rows = 1;  // rows of the source that share an entry
   std::size_t rows = 0;        // of entries
+  std::size_t rows_of_tiles = 0;
   std::size_t columns = 0;
   std::size_t stored_rows = 0;  // from one column of entries to the next, where they are transposed
   bool is_padded = false, is_swizzled = false, is_transposed = false;
   bool is_for_tma = false;  // transposed, with padded rows of the transpose
+  // One entry is stored of so many below, and beside, each other: that with this number.
+  std::size_t step_down = 1, step_across = 1, kept_down = 0, kept_across = 0;
   std::ptrdiff_t late = 0;
   std::size_t count = 0;
 
@@ -226,8 +234,10 @@ class KernelModel {
   [[nodiscard]] ScaleGrid scale_grid() const;
   /// Whether the scale of the last tile of the last row is as predicted. Precondition: has_room_for_scales().
   [[nodiscard]] bool has_last_scale() const {
-    const auto place = layout_.place_of(layout_.rows - 1, layout_.columns - 1);
-    return place && is_stored_there(amaxes_->tiles_down - 1, layout_.columns - 1, *place);
+    const std::size_t row = layout_.rows - layout_.step_down + layout_.kept_down;
+    const std::size_t column = layout_.columns - layout_.step_across + layout_.kept_across;
+    const auto place = layout_.place_of(row, column);
+    return place && is_stored_there(row * layout_.entry_rows / amaxes_->across, column, *place);
   }
   /// Calls f(place, is_as_predicted) with the place of each stored scale of a tile.
   template <typename F>
@@ -351,6 +361,7 @@ class KernelModel {
   TileOperation operation_;  // by which an element meets its scale
   TakesStored takes_stored_ = TakesStored::none;
   bool stores_inverse_ = false;
+  bool meets_twice_ = false;  // elements meet their scale twice
   bool is_columnwise_;
   bool is_transposed_ = false;  // codes are stored as those of the source's transpose
   bool is_in_place_ = true;     // codes stand where their elements do

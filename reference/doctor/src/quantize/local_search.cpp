@@ -87,7 +87,10 @@ void Search::add_rules_of_scales(std::vector<Suspect>& found) {
 void Search::add_by_wrong_scales(std::vector<Suspect>& found) const {
   constexpr std::size_t most_looked_at = 6;
   std::size_t looked_at = 0;
-  for (const Suspect& one : best_of_each_kind(false)) {
+  // A departure that explains some scales by chance stands before the recipe, of which all scales may depart alike.
+  std::vector<Suspect> all = best_of_each_kind(false);
+  std::ranges::stable_partition(all, [](const Suspect& one) { return one.candidate.hypothesis.is_plain(); });
+  for (const Suspect& one : all) {
     if (one.scales == 0 || looked_at++ >= most_looked_at) continue;
     const KernelModel model(one.side->source, one.candidate.hypothesis, &dump_);
     if (!model.applies() || !model.has_room_for_scales()) continue;

@@ -68,6 +68,16 @@ bool LocalCase::has_last_code_in_row(std::size_t row) const {
   return true;
 }
 
+bool LocalCase::has_codes_of(std::size_t row, std::size_t other) const {
+  std::vector<std::uint8_t> codes(source_->columns());
+  std::vector<std::uint8_t> others(source_->columns());
+  model_->predict({other, 0, codes.size()}, codes, others);
+  for (std::size_t column = 0; column < codes.size(); ++column) {
+    if (code(row, column) != codes[column]) return false;
+  }
+  return true;
+}
+
 bool LocalCase::is_empty(std::uint64_t first, std::uint64_t last) const {
   const std::uint64_t columns = source_->columns();
   for (std::uint64_t row = first / columns; row <= last / columns; ++row) {
@@ -93,6 +103,13 @@ std::vector<Candidate> local_candidates(const Candidate& candidate, const Kernel
     all.push_back(with_deviation(candidate, suggested, suggested.departure->cost));
   };
   for_each_suggested(&Departure::local, add, own);
+  for_each_departure([&](const Departure& row) {
+    if (row.local_numbers == nullptr) return;
+    for (Deviation& one : row.local_numbers(own)) {
+      one.departure = &row;
+      add(one);
+    }
+  });
   return all;
 }
 

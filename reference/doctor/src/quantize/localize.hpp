@@ -37,6 +37,8 @@ class LocalCase {
   /// Whether the codes of a column, or a row, are all the last one.
   [[nodiscard]] bool has_last_code_in_column(std::size_t column) const;
   [[nodiscard]] bool has_last_code_in_row(std::size_t row) const;
+  /// Whether the codes of a row are those predicted of another one.
+  [[nodiscard]] bool has_codes_of(std::size_t row, std::size_t other) const;
   /// Whether the block from one element to another has no code but 0.
   [[nodiscard]] bool is_empty(std::uint64_t first, std::uint64_t last) const;
   /// Whether all that is unexplained lies in one tile of several.

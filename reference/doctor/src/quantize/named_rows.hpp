@@ -3,10 +3,18 @@
 // of which none was written.
 #pragma once
 
+#include <array>
+#include <string_view>
+
 #include "quantize/departure.hpp"
 
 namespace fp8lab::doctor::rows {
 
+// departures/input.cpp
+extern const Departure& input_quantized;
+/// The recipes by which a tensor may have been quantized before, by number.
+inline constexpr std::array<std::string_view, 5> earlier_recipes{"te_current_scaling", "vllm_per_tensor",
+                                                                 "vllm_per_token", "deepseek_v3_2024", "te_mxfp8"};
 // departures/scale.cpp
 extern const Departure& tensor_scale_stale;
 extern const Departure& tensor_scale_given;

@@ -9,6 +9,7 @@
 
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "quantize/by_quantize.hpp"
+#include "quantize/named_rows.hpp"
 #include "quantize/search.hpp"
 
 namespace fp8lab::doctor {
@@ -41,6 +42,23 @@ void Search::try_other_recipes() {
     verify_best();
     has_learned = learn();
   }
+  kept_ = kept;
+}
+
+void Search::quantize_again(const Stage& stage) {
+  // Codes are few that another rounding moves: what leaves less is another defect.
+  const auto follows_a_rule = [](const Suspect& one) { return !doctor::has_no_rule(one.candidate.hypothesis); };
+  const auto best = std::ranges::find_if(verified_, follows_a_rule);
+  if (best == verified_.end() || best->all() * 100 < dump_.codes.size()) return;
+  const std::vector<Candidate> bases = likely_bases(stage, [](const KernelModel&) { return true; });
+  const std::vector<Suspect> kept = std::exchange(kept_, {});
+  for (std::uint64_t earlier = 0; earlier < rows::earlier_recipes.size(); ++earlier) {
+    for (const Candidate& base : bases) {
+      if (base.hypothesis.base == rows::earlier_recipes[earlier]) continue;
+      offer(sides_.front(), with_deviation(base, {&rows::input_quantized, earlier}, rows::input_quantized.cost), 1);
+    }
+  }
+  verify_best();
   kept_ = kept;
 }
 

@@ -38,6 +38,17 @@ std::uint8_t code_at(const Suspect& suspect, const StoredDump& dump, std::uint64
   return code.front();
 }
 
+/// Whether one has no change and departure that the other has not, and leaves no more.
+bool explains_as_much_with_less(const Suspect& one, const Suspect& other) {
+  const Hypothesis& own = one.candidate.hypothesis;
+  const Hypothesis& more = other.candidate.hypothesis;
+  const auto has_change = [&](const std::string& change) { return std::ranges::count(more.changes, change) != 0; };
+  const auto has_departure = [&](const Deviation& x) { return std::ranges::count(more.deviations, x) != 0; };
+  return own.base == more.base && own.direction == more.direction && one.codes <= other.codes &&
+         one.scales <= other.scales && std::ranges::all_of(own.changes, has_change) &&
+         std::ranges::all_of(own.deviations, has_departure);
+}
+
 bool has(const Suspect& suspect, const Departure& departure) { return has(suspect.candidate.hypothesis, departure); }
 
 }  // namespace
@@ -185,6 +196,12 @@ void Search::list_explanations(Diagnosis& diagnosis) const {
     if (verified_[i].all() == 0 && verified_[i].candidate.hypothesis.is_plain()) shown = i + 1;
   }
   for (std::size_t i = 0; i < std::min(shown, verified_.size()); ++i) {
+    const auto is_within = [&](const Suspect& other) { return explains_as_much_with_less(other, verified_[i]); };
+    if (i >= diagnosis.tied &&
+        std::any_of(verified_.begin(), verified_.begin() + static_cast<std::ptrdiff_t>(i), is_within)) {
+      shown += 1;
+      continue;
+    }
     diagnosis.explanations.push_back({verified_[i].candidate.hypothesis, verified_[i].codes, verified_[i].scales});
   }
 }

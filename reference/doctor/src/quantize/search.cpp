@@ -67,6 +67,7 @@ Diagnosis Search::run() {
       if (!learn()) break;
     }
     if (stage.changes == 2 && !stage.only_expected) try_other_recipes();
+    if (stage.changes == 1 && !stage.only_expected && stage.sides == sides_.size() && !is_zero) quantize_again(stage);
     if (stage.changes > 0) localize();
     const auto explains = [&] { return !verified_.empty() && verified_.front().all() == 0; };
     if (stage.changes == 0 && !explains() && !is_zero) {
@@ -180,6 +181,7 @@ void Search::try_more_numbers(const Stage& stage) {
 std::vector<Suspect> Search::best_of_each_kind(bool only_expected) const {
   constexpr std::size_t most = 16;
   constexpr std::size_t most_alike = 2;
+  std::size_t without_rule = 0;
   std::vector<Suspect> chosen;
   for (const std::vector<Suspect>& list : {std::cref(verified_), std::cref(kept_)}) {
     for (const Suspect& one : list) {
@@ -190,6 +192,8 @@ std::vector<Suspect> Search::best_of_each_kind(bool only_expected) const {
       };
       if (only_expected && one.candidate.hypothesis.base != options_.expected_name) continue;
       if (one.is_by_quantize || std::cmp_greater_equal(std::ranges::count_if(chosen, is_alike), most_alike)) continue;
+      // Stored scales explain much, whatever they are. They leave room for what follows a rule.
+      if (takes_any_scale(one.candidate.hypothesis) && ++without_rule > most / 2) continue;
       chosen.push_back(one);
       if (chosen.size() == most) return chosen;
     }

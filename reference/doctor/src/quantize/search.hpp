@@ -51,6 +51,8 @@ class Search {
   void try_other_recipes();
   /// What explains most, of each set of changes and departures no more than two recipes.
   [[nodiscard]] std::vector<Suspect> best_of_each_kind(bool only_expected) const;
+  /// Offers likely recipes for what an earlier quantization of the tensor has left.
+  void quantize_again(const Stage& stage);
   /// Recipes that a KernelModel does not have all of: by quantize(), without departures.
   void quantize_others();
   /// How many codes of the first rows (columnwise: columns) are not those of a recipe by quantize(), where these tell.

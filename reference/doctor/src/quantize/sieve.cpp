@@ -57,7 +57,7 @@ void Search::offer(const Side& side, Candidate candidate, int changes) {
   candidate.cost += cost_of(side);
   const KernelModel model(side.source, candidate.hypothesis, &dump_);
   if (!model.applies()) return;
-  const bool has_no_rule = doctor::has_no_rule(candidate.hypothesis);
+  const bool has_no_rule = doctor::takes_any_scale(candidate.hypothesis);
   const std::uint64_t limit = most_in_sample(has_no_rule);
   if (changes > 0 && is_wrong_in_most(side, model, limit)) return;
   // Most are wrong in most elements, which a few pieces show.
@@ -81,7 +81,7 @@ void Search::offer(const Side& side, Candidate candidate, int changes) {
 std::uint64_t Search::most_in_sample(bool has_no_rule) const {
   std::size_t count = 0;
   for (const Suspect& one : kept_) {
-    if (doctor::has_no_rule(one.candidate.hypothesis) == has_no_rule && ++count == most_kept) return one.in_sample;
+    if (doctor::takes_any_scale(one.candidate.hypothesis) == has_no_rule && ++count == most_kept) return one.in_sample;
   }
   return std::numeric_limits<std::uint64_t>::max();
 }
@@ -91,7 +91,7 @@ void Search::drop_last(bool has_no_rule) {
   std::size_t consistent = 0;
   auto last = kept_.end();
   for (auto one = kept_.begin(); one != kept_.end(); ++one) {
-    if (doctor::has_no_rule(one->candidate.hypothesis) != has_no_rule) continue;
+    if (doctor::takes_any_scale(one->candidate.hypothesis) != has_no_rule) continue;
     last = one;
     ++count;
     consistent += one->in_sample == 0 ? 1 : 0;

@@ -11,6 +11,7 @@
 #include <limits>
 #include <mutex>
 #include <numeric>
+#include <stdexcept>
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
@@ -167,6 +168,7 @@ Source Source::transposed() const {
   other.columns_ = rows_;
   other.type_ = type_;
   other.threads_ = threads_;
+  other.is_transpose_ = !is_transpose_;
   other.values_.resize(values_.size());
   constexpr std::size_t block = 16;  // a cache line of both
   parallel_for((rows_ + block - 1) / block, threads_, [&](std::size_t first, std::size_t last) {
@@ -179,6 +181,26 @@ Source Source::transposed() const {
     }
   });
   return other;
+}
+
+const Source* Source::quantized_before(const Recipe& recipe) const {
+  const auto [entry, is_new] = quantized_.try_emplace(&recipe);
+  if (!is_new) return entry->second.get();
+  const Source own = is_transpose_ ? transposed() : Source(MatrixView(values(), rows_, columns_), threads_);
+  std::vector<float> left(own.size());
+  try {
+    const Quantized q = quantize(MatrixView(own.values(), own.rows(), own.columns()), recipe, Direction::rowwise,
+                                 {.threads = threads_});
+    if (q.rows != own.rows() || q.columns != own.columns()) return nullptr;
+    dequantize(q, left, threads_);
+  } catch (const std::invalid_argument&) {
+    return nullptr;
+  }
+  if (type_ != binary32) narrow(type_ == binary16 ? Narrowing::float16 : Narrowing::bfloat16, left);
+  Source made(MatrixView(std::span<const float>(left), own.rows(), own.columns()), threads_);
+  made.type_ = type_;
+  entry->second = std::make_shared<const Source>(is_transpose_ ? made.transposed() : std::move(made));
+  return entry->second.get();
 }
 
 const Source& Source::counted(const AmaxKey& key) const {
@@ -246,7 +268,14 @@ std::string note_on_pairs(std::span<const std::uint64_t> shape_of_x, std::span<c
   const auto is_flat = std::ranges::count_if(shape_of_codes, [](std::uint64_t length) { return length != 1; }) < 2;
   if (is_flat || shape_of_x.empty() || 2 * size_of(shape_of_codes) != size) return "";
   const std::uint64_t across = 2 * shape_of_codes.back();
-  const bool is_usual = std::ranges::find(shape_of_x, across) != shape_of_x.end();  // of x, or of a transpose of it
+  // A row of x, or of a transpose of it; or of blocks of a row, each a dimension of its own, as gpt-oss stores them.
+  bool is_usual = false;
+  std::uint64_t of_blocks = 2;
+  for (std::size_t i = shape_of_codes.size(); i-- > 0;) {
+    of_blocks *= shape_of_codes[i];
+    is_usual = is_usual || std::ranges::find(shape_of_x, of_blocks) != shape_of_x.end();
+    if (of_blocks >= size) break;
+  }
   if (is_usual || across == size / shape_of_x.back()) return "";
   TextStream text;
   text << "Codes are half as many bytes as x has elements and are taken as pairs of codes of 4 bits, but their shape "

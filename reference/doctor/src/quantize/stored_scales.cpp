@@ -20,9 +20,13 @@
 namespace fp8lab::doctor {
 
 std::optional<std::size_t> StoredScaleLayout::place_of(std::size_t row, std::size_t column) const {
-  std::size_t place = is_transposed ? column * stored_rows + row : row * columns + column;
-  if (is_padded) place = row * ((columns + 3) / 4 * 4) + column;
-  if (is_swizzled) place = swizzled_place(row, column, columns);
+  if (row % step_down != kept_down || column % step_across != kept_across) return std::nullopt;
+  row /= step_down;
+  column /= step_across;
+  const std::size_t kept = columns / step_across;
+  std::size_t place = is_transposed ? column * stored_rows + row : row * kept + column;
+  if (is_padded) place = row * ((kept + 3) / 4 * 4) + column;
+  if (is_swizzled) place = swizzled_place(row, column, kept);
   const auto moved = static_cast<std::ptrdiff_t>(place) + late;
   if (moved < 0 || std::cmp_greater_equal(moved, count)) return std::nullopt;
   return static_cast<std::size_t>(moved);
@@ -34,6 +38,7 @@ StoredScaleLayout KernelModel::scale_layout() const {
   const std::size_t count = dump_->scales.size();
   layout.count = count;
   layout.columns = amaxes_->tiles_across;
+  layout.rows_of_tiles = amaxes_->tiles_down;
   const bool keeps_order = !recipe().transposed_columnwise && recipe().format.bits() != 4;
   layout.is_transposed = is_columnwise_ && keeps_order;
   call(&Departure::layout, layout);
@@ -44,11 +49,12 @@ StoredScaleLayout KernelModel::scale_layout() const {
       layout.rows = (source_->rows() + entry_rows - 1) / entry_rows;
       layout.is_padded = is_padded && !layout.is_swizzled;
       const bool as_padded = is_padded || layout.is_swizzled;
-      layout.stored_rows = layout.is_for_tma ? (layout.rows + 3) / 4 * 4 : layout.rows;
-      layout.fits =
-          count == (as_padded ? swizzled_size(layout.rows, layout.columns) : layout.stored_rows * layout.columns);
+      const std::size_t rows = layout.rows / layout.step_down;
+      const std::size_t columns = layout.columns / layout.step_across;
+      layout.stored_rows = layout.is_for_tma ? (rows + 3) / 4 * 4 : rows;
+      layout.fits = count == (as_padded ? swizzled_size(rows, columns) : layout.stored_rows * columns);
       // Without padding they are those of the transpose.
-      if (layout.is_for_tma && (as_padded || layout.stored_rows == layout.rows)) layout.fits = false;
+      if (layout.is_for_tma && (as_padded || layout.stored_rows == rows)) layout.fits = false;
       if (layout.fits) return layout;
     }
   }
@@ -99,7 +105,8 @@ bool KernelModel::is_stored_for(std::size_t tile_row, std::size_t tile_column, s
   const TileIndex own{tile_row, tile_column};
   for (const Deviation& one : deviations_) {
     if (one.departure->stored_of == nullptr) continue;
-    const auto [first, second] = one.departure->stored_of(own, {amaxes_->tiles_down - 1, amaxes_->tiles_across - 1});
+    const auto [first, second] =
+        one.departure->stored_of(own, {amaxes_->tiles_down - 1, amaxes_->tiles_across - 1}, one);
     return is_of(first) || is_of(second);
   }
   return is_of(own);
@@ -234,7 +241,8 @@ ScaleGrid KernelModel::scale_grid() const {
       if (can_be_any ? is_explained_there(tile_row, column, *place) : is_stored_there(tile_row, column, *place))
         continue;
       // Told where it is stored.
-      const bool is_in_order = !layout_.is_padded && !layout_.is_swizzled && !layout_.is_transposed;
+      const bool is_of_some = layout_.step_down * layout_.step_across != 1;
+      const bool is_in_order = !layout_.is_padded && !layout_.is_swizzled && !layout_.is_transposed && !is_of_some;
       grid.is_wrong[is_in_order ? *place : row * layout_.columns + column] = 1;
       const TileScale scale = stored_scale(tile_row, column);
       const float amax = amax_of(tile_row, column);

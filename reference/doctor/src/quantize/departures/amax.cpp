@@ -15,7 +15,7 @@ namespace fp8lab::doctor {
 namespace {
 
 template <Narrowing narrowing>
-void narrow_counted(InputNarrowing& input) {
+void narrow_counted(InputNarrowing& input, const Deviation& /*own*/) {
   input.counted = std::max(input.counted, narrowing);
 }
 

@@ -58,6 +58,21 @@ void flush_subnormals(const CodesOfPiece& piece, const Deviation& /*own*/) {
   });
 }
 
+/// Where rounding carries out of the mantissa, the exponent is ORed with 1, as where it is even is right; or where
+/// `place` is 1 it stays.
+void lose_carry(const CodesOfPiece& piece, const Deviation& own) {
+  const Format& format = piece.recipe.format;
+  const CastPolicy down{.rounding = Rounding::toward_zero};
+  change_codes_by(piece, [&](std::uint8_t code, float product) -> int {
+    if (!std::isfinite(product)) return code;
+    const int cut = static_cast<int>(encode(format, down, product)) & magnitude_of(piece);
+    const int rounded = code & magnitude_of(piece);
+    const int before = cut >> format.mantissa_bits;
+    const bool carries = rounded >> format.mantissa_bits == before + 1 && (own.place == 1 || before % 2 == 1);
+    return carries ? before << format.mantissa_bits | (code & sign_of(piece)) : code;
+  });
+}
+
 void zero_nan(const CodesOfPiece& piece, const Deviation& /*own*/) {
   change_codes_by(piece, [](std::uint8_t code, float product) -> int { return std::isnan(product) ? 0 : code; });
 }
@@ -110,6 +125,16 @@ constexpr auto code_table = of_stage(
                   .words = "subnormal codes are flushed to zero",
                   .cost = 1.0627,
                   .code = flush_subnormals},
+        Departure{.name = "carry_lost",
+                  .words = "the carry of a full mantissa is",
+                  .cost = 1.0672,
+                  .numbers = [](const SearchCase&) { return std::vector<Deviation>{{.place = 0}, {.place = 1}}; },
+                  .details =
+                      [](TextStream& text, const Deviation& own, const Hypothesis&) {
+                        text << (own.place == 1 ? " lost"
+                                                : " ORed into the exponent, which loses it where that is odd");
+                      },
+                  .code = lose_carry},
         Departure{.name = "nan_is_zero", .words = "NaN becomes 0", .cost = 1.0669, .code = zero_nan},
         Departure{.name = "negative_zero_lost", .words = "-0 becomes 0", .cost = 1.0641, .code = lose_negative_zero},
         Departure{.name = "sign_lost", .words = "the sign is lost", .cost = 1.0648, .code = lose_sign},

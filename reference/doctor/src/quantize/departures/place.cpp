@@ -22,12 +22,56 @@ std::uint64_t interleaved(std::uint64_t i, std::uint64_t length) {
 std::uint64_t deinterleaved(std::uint64_t i, std::uint64_t length) { return i % 2 * (length / 2) + i / 2; }
 
 template <std::uint64_t (*order)(std::uint64_t, std::uint64_t)>
-void order_rows(std::uint64_t& row, std::uint64_t& /*column*/, const CodeMatrix& matrix) {
+void order_rows(std::uint64_t& row, std::uint64_t& /*column*/, const CodeMatrix& matrix, const Deviation& /*own*/) {
   row = order(row, matrix.rows);
 }
 template <std::uint64_t (*order)(std::uint64_t, std::uint64_t)>
-void order_columns(std::uint64_t& /*row*/, std::uint64_t& column, const CodeMatrix& matrix) {
+void order_columns(std::uint64_t& /*row*/, std::uint64_t& column, const CodeMatrix& matrix, const Deviation& /*own*/) {
   column = order(column, matrix.columns);
+}
+
+/// Rows `value` apart are exchanged: all of them, or where `last` is not 0 those from `place` to `last`.
+void exchange_rows(std::uint64_t& row, std::uint64_t& /*column*/, const CodeMatrix& matrix, const Deviation& own) {
+  const auto away = static_cast<std::uint64_t>(own.value);
+  if (own.last == 0) {
+    const std::uint64_t other = row ^ away;
+    if (other < matrix.rows) row = other;
+    return;
+  }
+  if (row < own.place || row > own.last) return;
+  if (row + away <= own.last) {
+    row += away;
+  } else if (row >= own.place + away) {
+    row -= away;
+  }
+}
+
+std::vector<Deviation> usual_distances(const SearchCase& one) {
+  std::vector<Deviation> all;
+  for (std::size_t away = 1; 2 * away <= one.facts().rows && away <= 64; away *= 2) {
+    all.push_back({.value = static_cast<float>(away)});
+  }
+  return all;
+}
+
+void tell_exchanged(TextStream& text, const Deviation& own, const Hypothesis& /*hypothesis*/) {
+  text << ": i and i + " << own.value;
+  if (own.last != 0) text << ", from row " << own.place << " to row " << own.last;
+}
+
+/// Rows that have each other's codes.
+std::optional<Deviation> exchanged_rows(const LocalCase& one) {
+  const std::size_t first = one.unexplained().first_row;
+  const std::size_t last = one.unexplained().last_row;
+  if (first == last) return std::nullopt;
+  std::vector<std::size_t> distances{last - first};
+  for (std::size_t away = 1; away <= 64; away *= 2) distances.push_back(away);
+  for (const std::size_t away : distances) {
+    const bool is_possible = first + away <= last && last - first + 1 <= 2 * away;
+    if (!is_possible || !one.has_codes_of(first, first + away) || !one.has_codes_of(last, last - away)) continue;
+    return Deviation{.place = first, .value = static_cast<float>(away), .last = last};
+  }
+  return std::nullopt;
 }
 
 /// The place of a code whose byte goes where f(byte) says.
@@ -195,6 +239,27 @@ constexpr auto place_table = of_stage(
                   .cost = 1.0767,
                   .makes_sense = has_blocks_of<1, 2>,
                   .index = order_columns<deinterleaved>},
+        Departure{.name = "rows_exchanged",
+                  .words = "rows are exchanged",
+                  .cost = 1.0798,
+                  .numbers = usual_distances,
+                  .local = exchanged_rows,
+                  .details = tell_exchanged,
+                  .index = exchange_rows,
+                  .plant = {.value = 8}},
+        Departure{.name = "rows_and_scales_exchanged",
+                  .words = "rows are exchanged with their scales",
+                  .cost = 1.0802,
+                  .is_searched = [](const SearchCase& one) { return one.recipe().tile_across == 1; },
+                  .numbers = usual_distances,
+                  .details = tell_exchanged,
+                  .index = exchange_rows,
+                  .stored_of = [](TileIndex tile, TileIndex last, const Deviation& own) -> StoredTiles {
+                    const std::size_t other = tile.row ^ static_cast<std::size_t>(own.value);
+                    const TileIndex stored{other <= last.row ? other : tile.row, tile.column};
+                    return {stored, stored};
+                  },
+                  .plant = {.value = 8}},
         // 2. Bytes.
         Departure{.name = "codes_tiled_128x4",
                   .words = "codes are stored in tiles of 128 rows x 4 bytes",

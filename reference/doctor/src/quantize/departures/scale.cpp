@@ -172,6 +172,14 @@ constexpr auto scale_table = of_stage(
                   .constants = [](ScaleConstants& constants, const Deviation&) { constants.half_spacing = 0x400000; },
                   .made = round_by_value},
         // Where it is stored and where codes are made.
+        Departure{
+            .name = "scale_inv_squared",
+            .words = "scale_inv is squared, where it is stored and where codes are made",
+            .cost = 1.0520,
+            .is_searched = [](const SearchCase& one) { return one.recipe().scale_type == ScaleType::float32; },
+            .makes_sense = [](const ModelCase& model, const Deviation&) { return !is_given(model.recipe); },
+            .made = [](TileScale& scale, const ScaleRule& rule,
+                       const Deviation&) { take_scale_inv(scale, rule.recipe, scale.scale_inv * scale.scale_inv); }},
         Departure{.name = "scale_times",
                   .words = "scale_inv is multiplied by a number, where it is stored and where codes are made",
                   .cost = 1.1,

@@ -57,25 +57,86 @@ bool has_tiles_beside(const ModelCase& model, const Deviation& /*own*/) { return
 bool has_tiles_below(const ModelCase& model, const Deviation& /*own*/) { return model.tiles.tiles_down > 1; }
 
 // At the edge a kernel either stays in the tensor or wraps around.
-StoredTiles previous_tile(TileIndex tile, TileIndex last) {
+StoredTiles previous_tile(TileIndex tile, TileIndex last, const Deviation& /*own*/) {
   const auto [row, column] = tile;
   if (column > 0) return {{row, column - 1}, {row, column - 1}};
   return {{row, 0}, {row, last.column}};
 }
-StoredTiles next_tile(TileIndex tile, TileIndex last) {
+StoredTiles next_tile(TileIndex tile, TileIndex last, const Deviation& /*own*/) {
   const auto [row, column] = tile;
   if (column < last.column) return {{row, column + 1}, {row, column + 1}};
   return {{row, column}, {row, 0}};
 }
-StoredTiles previous_row(TileIndex tile, TileIndex last) {
+StoredTiles previous_row(TileIndex tile, TileIndex last, const Deviation& /*own*/) {
   const auto [row, column] = tile;
   if (row > 0) return {{row - 1, column}, {row - 1, column}};
   return {{0, column}, {last.row, column}};
 }
-StoredTiles next_row(TileIndex tile, TileIndex last) {
+StoredTiles next_row(TileIndex tile, TileIndex last, const Deviation& /*own*/) {
   const auto [row, column] = tile;
   if (row < last.row) return {{row + 1, column}, {row + 1, column}};
   return {{row, column}, {0, column}};
+}
+
+// One scale of several is stored: that with number `place`, of `value` in a row, or where `last` is 1 in a column.
+
+std::vector<Deviation> usual_steps(const SearchCase& one) {
+  const std::size_t tiles = one.tiles_down() * one.tiles_across();
+  const std::size_t scales = one.facts().scales;
+  std::vector<Deviation> all;
+  if (scales == 0 || tiles % scales != 0 || tiles / scales < 2 || tiles / scales > 128) return all;
+  const std::uint64_t step = tiles / scales;
+  for (const std::uint64_t is_down : {0, 1}) {
+    if ((is_down == 1 ? one.tiles_down() : one.tiles_across()) % step != 0) continue;
+    for (const std::uint64_t kept : {std::uint64_t{0}, step - 1}) {
+      all.push_back({.place = kept, .value = static_cast<float>(step), .last = is_down});
+    }
+  }
+  return all;
+}
+
+void keep_some(StoredScaleLayout& layout, const Deviation& own) {
+  const auto step = static_cast<std::size_t>(own.value);
+  if ((own.last == 1 ? layout.rows_of_tiles : layout.columns) % step != 0) return;
+  (own.last == 1 ? layout.step_down : layout.step_across) = step;
+  (own.last == 1 ? layout.kept_down : layout.kept_across) = own.place;
+}
+
+void tell_step(TextStream& text, const Deviation& own, const Hypothesis& /*hypothesis*/) {
+  text << ' ' << own.value << (own.last == 1 ? " tiles below each other" : " tiles of a row");
+  text << " that of " << (own.place == 0 ? "the first" : "the last") << " is stored";
+}
+
+// The stored scale is that of a tile further above or below.
+
+/// Whether all stored scales are those of the tiles that the deviation says.
+bool are_of_other_rows(const KernelModel& model, const Deviation& own) {
+  const Amaxes& tiles = model.tiles();
+  for (std::size_t row = 0; row < tiles.tiles_down; ++row) {
+    const std::size_t other = other_row(row, tiles.tiles_down, own);
+    for (std::size_t column = 0; column < tiles.tiles_across; ++column) {
+      const auto word = model.word_there(row * tiles.across, column);
+      if (!word || !model.stores(model.amax_at(other * tiles.across, column), *word)) return false;
+    }
+  }
+  return true;
+}
+
+std::optional<Deviation> of_other_rows(const KernelModel& model, const StoredDump& /*dump*/) {
+  const Amaxes& tiles = model.tiles();
+  if (tiles.tiles_down < 4 || model.layout().rows != tiles.tiles_down) return std::nullopt;
+  model.complete();
+  const ScaleGrid grid = model.scale_grid();
+  const auto wrong = std::ranges::find(grid.is_wrong, 1);
+  if (wrong == grid.is_wrong.end()) return std::nullopt;
+  const auto first = static_cast<std::uint64_t>(wrong - grid.is_wrong.begin()) / grid.columns;
+  for (Deviation one : other_rows(tiles.tiles_down)) {
+    if (are_of_other_rows(model, one)) return one;
+    if (static_cast<OtherRow>(one.last) != OtherRow::above || static_cast<float>(first) <= one.value) continue;
+    one.place = first;
+    if (are_of_other_rows(model, one)) return one;
+  }
+  return std::nullopt;
 }
 
 // Which are not written.
@@ -180,6 +241,10 @@ constexpr auto stored_table = of_stage(
                   .words = "twice scale_inv is stored",
                   .cost = 1.0942,
                   .stored = [](float value, const StoredRule&) { return value * 2; }},
+        Departure{.name = "stored_squared",
+                  .words = "the square of scale_inv is stored",
+                  .cost = 1.0956,
+                  .stored = [](float value, const StoredRule&) { return value * value; }},
         Departure{.name = "stored_halved",
                   .words = "half of scale_inv is stored",
                   .cost = 1.0949,
@@ -221,29 +286,31 @@ constexpr auto stored_table = of_stage(
                   .cost = 1.1005,
                   .word = reverse_bytes},
         // 2. Where it is stored.
-        Departure{.name = "stored_transposed",
-                  .words = "scales are stored as those of the transpose",
-                  .words_of_transpose = "scales are not transposed",
-                  .cost = 1.0879,
-                  .layout = [](StoredScaleLayout& layout) { layout.is_transposed = !layout.is_transposed; },
-                  .operand = {.name = "scales{}_stored_turned",
-                              .words = "the scales of {} are stored column-major and read row-major",
-                              .words_of_both = "both operands' scales are stored column-major and read row-major",
-                              .cost = 1.0073,
-                              .is_searched = [](const OperandScales& own) { return own.tiles || own.codes; },
-                              .reading = {.place = ScalePlace::stored_turned}}},
+        Departure{
+            .name = "stored_transposed",
+            .words = "scales are stored as those of the transpose",
+            .words_of_transpose = "scales are not transposed",
+            .cost = 1.0879,
+            .layout = [](StoredScaleLayout& layout, const Deviation&) { layout.is_transposed = !layout.is_transposed; },
+            .operand = {.name = "scales{}_stored_turned",
+                        .words = "the scales of {} are stored column-major and read row-major",
+                        .words_of_both = "both operands' scales are stored column-major and read row-major",
+                        .cost = 1.0073,
+                        .is_searched = [](const OperandScales& own) { return own.tiles || own.codes; },
+                        .reading = {.place = ScalePlace::stored_turned}}},
         // As DeepGEMM does: those of the transpose, each row of it padded.
         Departure{
             .name = "stored_for_tma",
             .words = "scales are stored column-major, each column padded to a multiple of 4 (aligned for TMA)",
             .cost = 1.0886,
             .is_searched = [](const SearchCase& one) { return one.facts().scales > 0 && one.facts().scales % 4 == 0; },
-            .layout = [](StoredScaleLayout& layout) { layout.is_transposed = layout.is_for_tma = true; },
+            .layout = [](StoredScaleLayout& layout,
+                         const Deviation&) { layout.is_transposed = layout.is_for_tma = true; },
             .plant = {.rows = 250}},
         Departure{.name = "stored_swizzled",
                   .words = "scales are stored swizzled, in tiles of 128 x 4",
                   .cost = 1.0893,
-                  .layout = [](StoredScaleLayout& layout) { layout.is_swizzled = true; },
+                  .layout = [](StoredScaleLayout& layout, const Deviation&) { layout.is_swizzled = true; },
                   .operand = {.name = "scale_layout{}",
                               .words = "the block scales of {} are read in the other layout, swizzled or compact",
                               .cost = 1.0032,
@@ -253,12 +320,12 @@ constexpr auto stored_table = of_stage(
                   .words = "each scale stands one place too late",
                   .cost = 1.0956,
                   .is_searched = stores_several,
-                  .layout = [](StoredScaleLayout& layout) { ++layout.late; }},
+                  .layout = [](StoredScaleLayout& layout, const Deviation&) { ++layout.late; }},
         Departure{.name = "stored_one_early",
                   .words = "each scale stands one place too early",
                   .cost = 1.0963,
                   .is_searched = stores_several,
-                  .layout = [](StoredScaleLayout& layout) { --layout.late; }},
+                  .layout = [](StoredScaleLayout& layout, const Deviation&) { --layout.late; }},
         Departure{.name = "stored_of_previous_tile",
                   .words = "the stored scale is that of the previous tile in each row",
                   .cost = 1.0970,
@@ -301,6 +368,43 @@ constexpr auto stored_table = of_stage(
                               .cost = 1.0069,
                               .is_searched = [](const OperandScales& own) { return own.tiles || own.codes; },
                               .reading = {.place = ScalePlace::next_row}}},
+        // The number that `other_row` takes.
+        Departure{.name = "stored_of_other_row",
+                  .words = "the stored scale is that of a tile in another row",
+                  .cost = 1.1012,
+                  .is_searched = never,
+                  .by_wrong_scales = of_other_rows,
+                  .makes_sense = has_tiles_below,
+                  .details = tell_other_row,
+                  .stored_of = [](TileIndex tile, TileIndex last, const Deviation& own) -> StoredTiles {
+                    const TileIndex other{other_row(tile.row, last.row + 1, own), tile.column};
+                    return {other, other};
+                  },
+                  .plant = {.value = 64}},
+        Departure{.name = "tile_of_other_row",
+                  .words = "elements meet, and there is stored, the scale of a tile in another row",
+                  .cost = 1.1019,
+                  .is_searched = never,
+                  .by_wrong_scales = of_other_rows,
+                  .makes_sense = has_tiles_below,
+                  .details = tell_other_row,
+                  .read =
+                      [](TileIndex tile, const Amaxes& tiles, const Deviation& own) {
+                        return TileIndex{other_row(tile.row, tiles.tiles_down, own), tile.column};
+                      },
+                  .stored_of = [](TileIndex tile, TileIndex last, const Deviation& own) -> StoredTiles {
+                    const TileIndex other{other_row(tile.row, last.row + 1, own), tile.column};
+                    return {other, other};
+                  },
+                  .plant = {.value = 64}},
+        Departure{.name = "stored_of_some",
+                  .words = "not all scales are stored: of",
+                  .cost = 1.1026,
+                  .is_searched = [](const SearchCase& one) { return one.facts().scales != 0; },
+                  .numbers = usual_steps,
+                  .details = tell_step,
+                  .layout = keep_some,
+                  .plant = {.value = 2}},
         Departure{.name = "stored_end_unwritten",
                   .words = "the last scales are not written",
                   .cost = 1.24,

@@ -200,6 +200,28 @@ constexpr auto used_scale_table = of_stage(
                   .words = "elements meet the scale of the tile in the next row",
                   .cost = 1.0389,
                   .read = [](TileIndex tile, const Amaxes& tiles, const Deviation&) { return below(tile, tiles); }},
+        // The number that `other_row` takes.
+        Departure{.name = "scale_of_other_row",
+                  .words = "elements meet the scale of a tile in another row",
+                  .cost = 1.0400,
+                  .is_searched = never,
+                  .local_numbers =
+                      [](const LocalCase& one) {
+                        std::vector<Deviation> all = other_rows(one.tiles().tiles_down);
+                        const std::uint64_t first = one.unexplained().first_row / one.tiles().across;
+                        for (std::size_t i = 0, count = all.size(); i < count; ++i) {
+                          const bool is_above = static_cast<OtherRow>(all[i].last) == OtherRow::above;
+                          if (!is_above || static_cast<float>(first) <= all[i].value) continue;
+                          all.push_back({.place = first, .value = all[i].value});
+                        }
+                        return all;
+                      },
+                  .details = tell_other_row,
+                  .read =
+                      [](TileIndex tile, const Amaxes& tiles, const Deviation& own) {
+                        return TileIndex{other_row(tile.row, tiles.tiles_down, own), tile.column};
+                      },
+                  .plant = {.value = 64}},
         // 2. How it is used.
         Departure{
             .name = "scale_as_stored",
@@ -292,6 +314,16 @@ constexpr auto used_scale_table = of_stage(
                   .used = [](TileScale& scale, const Recipe&, const Deviation& own) { scale.factor = own.value; },
                   .operation = [](TileOperation, const Deviation&) { return TileOperation::multiply; },
                   .plant = {.recipe = "te_current_scaling", .value = 61.5F}},
+        Departure{.name = "scale_squared",
+                  .words = "codes are made with the square of the scale",
+                  .cost = 1.0508,
+                  .makes_sense = uses_made_scales,
+                  .used = [](TileScale& scale, const Recipe&, const Deviation&) { scale.factor *= scale.factor; }},
+        Departure{.name = "scale_met_twice",
+                  .words = "elements meet their scale twice",
+                  .cost = 1.0512,
+                  .makes_sense = uses_made_scales,
+                  .meets_twice = true},
         Departure{.name = "scale_float16",
                   .words = "codes are made with the scale rounded to float16",
                   .cost = 1.0480,
