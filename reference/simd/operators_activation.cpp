@@ -119,6 +119,9 @@ Loop ScaledBackwardOfTarget(KernelActivation kind) { return ScaledBackwardLoop<T
 Loop ForwardOfLane(KernelActivation kind) { return ForwardLoop<ScalarMath>(kind); }
 Loop BackwardOfLane(KernelActivation kind) { return BackwardLoop<ScalarMath>(kind); }
 Loop ScaledBackwardOfLane(KernelActivation kind) { return ScaledBackwardLoop<ScalarMath>(kind); }
+Loop ForwardOnHopper(KernelActivation kind) { return ForwardLoop<HopperMath>(kind); }
+Loop BackwardOnHopper(KernelActivation kind) { return BackwardLoop<HopperMath>(kind); }
+Loop ScaledBackwardOnHopper(KernelActivation kind) { return ScaledBackwardLoop<HopperMath>(kind); }
 #endif
 
 }  // namespace fp8lab::HWY_NAMESPACE
@@ -131,21 +134,36 @@ HWY_EXPORT(ForwardOfTarget);
 HWY_EXPORT(BackwardOfTarget);
 HWY_EXPORT(ScaledBackwardOfTarget);
 
+namespace {
+
+bool is_on_hopper(const ActivationPiece& piece) {
+  switch (piece.functions) {
+    case Functions::correctly_rounded: return false;
+    case Functions::hopper: return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 void activation_piece(KernelActivation kind, const ActivationParameters& parameters, const ActivationPiece& piece) {
-  const auto loop =
-      vector_code_allowed() ? HWY_DYNAMIC_DISPATCH(ForwardOfTarget)(kind) : HWY_STATIC_DISPATCH(ForwardOfLane)(kind);
+  const auto loop = is_on_hopper(piece)     ? HWY_STATIC_DISPATCH(ForwardOnHopper)(kind)
+                    : vector_code_allowed() ? HWY_DYNAMIC_DISPATCH(ForwardOfTarget)(kind)
+                                            : HWY_STATIC_DISPATCH(ForwardOfLane)(kind);
   loop(parameters, piece);
 }
 void activation_gradient_piece(KernelActivation kind, const ActivationParameters& parameters,
                                const ActivationPiece& piece) {
-  const auto loop =
-      vector_code_allowed() ? HWY_DYNAMIC_DISPATCH(BackwardOfTarget)(kind) : HWY_STATIC_DISPATCH(BackwardOfLane)(kind);
+  const auto loop = is_on_hopper(piece)     ? HWY_STATIC_DISPATCH(BackwardOnHopper)(kind)
+                    : vector_code_allowed() ? HWY_DYNAMIC_DISPATCH(BackwardOfTarget)(kind)
+                                            : HWY_STATIC_DISPATCH(BackwardOfLane)(kind);
   loop(parameters, piece);
 }
 void scaled_gradient_piece(KernelActivation kind, const ActivationParameters& parameters,
                            const ActivationPiece& piece) {
-  const auto loop = vector_code_allowed() ? HWY_DYNAMIC_DISPATCH(ScaledBackwardOfTarget)(kind)
-                                          : HWY_STATIC_DISPATCH(ScaledBackwardOfLane)(kind);
+  const auto loop = is_on_hopper(piece)     ? HWY_STATIC_DISPATCH(ScaledBackwardOnHopper)(kind)
+                    : vector_code_allowed() ? HWY_DYNAMIC_DISPATCH(ScaledBackwardOfTarget)(kind)
+                                            : HWY_STATIC_DISPATCH(ScaledBackwardOfLane)(kind);
   loop(parameters, piece);
 }
 

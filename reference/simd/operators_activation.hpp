@@ -18,6 +18,7 @@ struct ActivationPiece {
   std::size_t count = 0;
   float scale = 1;         // of the row
   float* lanes = nullptr;  // sum_lanes sums of the gradient by the scale
+  Functions functions = Functions::correctly_rounded;
 };
 
 /// out = (f(x) gate) scale.

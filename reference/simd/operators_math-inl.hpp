@@ -15,6 +15,7 @@
 
 #include "fp8lab/reference/operators/functions.hpp"
 #include "units/function_constants.hpp"
+#include "units/hopper_functions.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace fp8lab::HWY_NAMESPACE {
@@ -41,6 +42,12 @@ struct ScalarMath {
   static HWY_INLINE V IfLess(V a, V b, V yes, V no) { return a < b ? yes : no; }
   static HWY_INLINE V IfLessOrEqual(V a, V b, V yes, V no) { return a <= b ? yes : no; }
   static HWY_INLINE V IfNan(V x, V yes, V no) { return x != x ? yes : no; }
+};
+
+/// The same with the functions of kernels on Hopper, which are compiled without options.
+struct HopperMath : ScalarMath {
+  static HWY_INLINE V Exp(V x) { return hopper_expf(x); }
+  static HWY_INLINE V Tanh(V x) { return hopper_tanhf(x); }
 };
 
 #if HWY_NATIVE_FMA && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128

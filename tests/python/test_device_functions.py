@@ -202,3 +202,45 @@ def test_the_stand_in_is_the_nearest_number():
         }.items():
             own = fp8lab.special_function(name, x, units="correctly_rounded").view(np.uint32)
             np.testing.assert_array_equal(own, with_one_nan(exact.astype(np.float32)), err_msg=name)
+
+
+def fused(a, b, c):
+    """fma of float32: the product is exact in float64, and the sum meets no tie that a second rounding would miss."""
+    return (np.float64(a) * np.float64(b) + np.float64(c)).astype(np.float32)
+
+
+def test_activations_are_made_of_these_functions():
+    """The formulas of Transformer Engine 2.20's common/util/math.h, with the functions of the same flags."""
+    one, half = np.float32(1), np.float32(0.5)
+    x = np.linspace(-12, 12, 4097, dtype=np.float32)
+    gate = x[::-1].copy()
+
+    def sigmoid(x):
+        return one / (one + fp8lab.device_function("expf", -x))
+
+    def gelu(x):
+        inner = x * fused(x, x * np.float32(0.03567741), np.float32(0.79788456))
+        return x * fused(fp8lab.device_function("tanhf", inner), half, half)
+
+    def rounded(name, *halves):
+        return fp8lab.operators.activation(
+            name, np.stack(halves, axis=1).reshape(x.size, -1), functions="hopper"
+        ).ravel()
+
+    with np.errstate(over="ignore"):
+        for name, expected, halves in (
+            ("gelu", gelu(x), (x,)),
+            ("silu", x * sigmoid(x), (x,)),
+            ("qgelu", x * sigmoid(np.float32(1.702) * x), (x,)),
+            ("swiglu", (x * sigmoid(x)) * gate, (x, gate)),
+            ("geglu", gelu(x) * gate, (x, gate)),
+        ):
+            own = rounded(name, *halves)
+            np.testing.assert_array_equal(own.view(np.uint32), expected.view(np.uint32), err_msg=name)
+            ordinary = fp8lab.operators.activation(name, np.stack(halves, axis=1).reshape(x.size, -1)).ravel()
+            assert 0 < (own != ordinary).sum() < x.size, name
+    grad = np.ones((x.size, 1), np.float32)
+    t = fp8lab.device_function("tanhf", (x * np.float32(0.79788456)) * fused(x, x * np.float32(0.044715), one))
+    slope = (x * half) * (fused(-t, t, one) * fused(x, x * np.float32(0.1070322243), np.float32(0.79788456)))
+    dx = fp8lab.operators.activation_backward("gelu", grad, x[:, None].copy(), functions="hopper")
+    np.testing.assert_array_equal(dx.ravel().view(np.uint32), fused(t + one, half, slope).view(np.uint32))

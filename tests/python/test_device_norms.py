@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Norms beside those of NVIDIA's kernels on an H200 (tests/vectors/device/README.md).
 
-fp8lab rounds the reciprocal root correctly and adds in an order of its own, the kernels take CUDA's rsqrtf, of which the
+With ``functions="hopper"`` results, means and reciprocal deviations are the device's. Without it fp8lab rounds the reciprocal root correctly and adds in an order of its own, the kernels take CUDA's rsqrtf, of which the
 CUDA programming guide says 2 ulp, and add as their tiles lie. In a type of 16 bits an output may then be the neighbouring
 word, where its exact value is near the middle of two; more would be another formula.
 """
@@ -65,6 +65,44 @@ def test_norms_beside_those_of_an_h200():
             other[part] += int((distance != 0).sum())
     assert words == {"y": 46 * 1024, "dx": 46 * 1024, "dgamma": 7584, "dbeta": 3792}
     assert other == {"y": 1, "dx": 3, "dgamma": 4, "dbeta": 0}
+
+
+def test_with_hoppers_functions_every_word_is_an_h200s():
+    recorded = np.load(VECTORS)
+    words = Counter()
+    for kind, type_name, shape, centered in sorted({tuple(name.split("/")[:4]) for name in recorded.files}):
+        rows, columns = map(int, shape.split("x"))
+        dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[type_name]
+
+        def tensor(values, dtype=dtype):
+            return torch.from_numpy(values).to(dtype)
+
+        x = tensor(normal(40 + rows, (rows, columns)))
+        x[1] *= 30
+        given = {"eps": 1e-5, "zero_centered_gamma": centered == "True", "functions": "hopper"}
+        key = f"{kind}/{type_name}/{shape}/{centered}"
+        if kind == "layer":
+            w, b = tensor(drawn(41, (columns,))), tensor(drawn(42, (columns,)))
+            y, mean, rsigma = fp8lab.operators.layernorm(x, w, b, **given)
+            assert (np.asarray(mean).view(np.int32) == recorded[f"{key}/mu"]).all(), key
+        else:
+            y, rsigma = fp8lab.operators.rmsnorm(x, tensor(drawn(41, (columns,))), **given)
+        assert (np.asarray(rsigma).view(np.int32) == recorded[f"{key}/rs"]).all(), key
+        expected = recorded[f"{key}/y"]
+        assert (words_of(y, dtype)[: expected.size] == expected).all(), key
+        words.update(y=expected.size, rsigma=rows)
+    assert words == {"y": 46 * 1024, "rsigma": 46 * 64}
+
+
+def test_hoppers_functions_are_refused_where_they_are_not_known():
+    x = np.ones((4, 2049), np.float32)
+    with pytest.raises(ValueError, match="functions of hopper are known for at most 2048 columns"):
+        fp8lab.operators.rmsnorm(x, x[0], functions="hopper")
+    few = x[:, :16].copy()
+    with pytest.raises(ValueError, match="functions must be correctly_rounded for softmax, whose sums"):
+        fp8lab.operators.softmax(few[None], functions="hopper")
+    with pytest.raises(ValueError, match="functions must be correctly_rounded for rmsnorm_backward"):
+        fp8lab.operators.rmsnorm_backward(few, few, few[:, 0].copy(), few[0], functions="hopper")
 
 
 def lanes_of(x, elements):

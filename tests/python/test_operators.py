@@ -356,7 +356,7 @@ def test_scales_and_norms_of_tensors():
 def test_elementary_functions():
     x = np.float32([[0.5, 1], [2, np.inf]])
     assert np.array_equal(operators.elementary("exp", x), np.exp(np.float64(x)).astype(np.float32))
-    assert operators.functions() == ["correctly_rounded"]
+    assert operators.functions() == ["correctly_rounded", "hopper"]
 
 
 @pytest.mark.parametrize(

@@ -20,15 +20,24 @@ namespace {
 constexpr std::size_t activation_piece_size = 1024;
 
 struct ActivationBuffers {
+  explicit ActivationBuffers(const OperatorOptions& options) : functions(options.functions) {}
+
   using Piece = std::array<float, activation_piece_size>;
   alignas(64) Piece x{};
   alignas(64) Piece gate{};
   alignas(64) Piece grad{};
   alignas(64) Piece out{};
   alignas(64) Piece gate_out{};
+  Functions functions;
 
   [[nodiscard]] ActivationPiece piece(std::size_t count) {
-    return {x.data(), gate.data(), grad.data(), out.data(), gate_out.data(), padded(count)};
+    return {.x = x.data(),
+            .gate = gate.data(),
+            .grad = grad.data(),
+            .out = out.data(),
+            .gate_out = gate_out.data(),
+            .count = padded(count),
+            .functions = functions};
   }
 };
 
@@ -165,7 +174,7 @@ void activation(KernelActivation kind, const ActivationParameters& parameters, c
   check_arrays(given, x, "out", out, given.rows * given.columns);
   const ActivationShape shape = in_pieces(given);
   parallel_for(shape.rows, options.threads, [&](std::size_t first, std::size_t last) {
-    ActivationBuffers buffers;
+    ActivationBuffers buffers(options);
     for (std::size_t row = first; row < last; ++row) {
       for_each_piece_of_row(shape, row, [&](const PiecePlace& place) {
         const PiecePlace at = cut(place, given.rows * given.columns);
@@ -185,7 +194,7 @@ void activation_backward(KernelActivation kind, const ActivationParameters& para
   if (bias_gradient.empty()) {
     const ActivationShape shape = in_pieces(given);
     parallel_for(shape.rows, options.threads, [&](std::size_t first, std::size_t last) {
-      ActivationBuffers buffers;
+      ActivationBuffers buffers(options);
       for (std::size_t row = first; row < last; ++row) {
         backward_row(kind, parameters, shape, row, grad, x, dx, buffers, nullptr);
       }
@@ -195,7 +204,7 @@ void activation_backward(KernelActivation kind, const ActivationParameters& para
   check_size("bias_gradient", bias_gradient.size(), x.columns());
   BlockSums sums(x.columns());
   for_each_block(given.rows, options.threads, [&](std::size_t block, std::size_t first, std::size_t last) {
-    ActivationBuffers buffers;
+    ActivationBuffers buffers(options);
     for (std::size_t row = first; row < last; ++row) {
       backward_row(kind, parameters, given, row, grad, x, dx, buffers, sums.of_block(block));
     }
@@ -210,7 +219,7 @@ void scaled_activation(KernelActivation kind, const ActivationParameters& parame
   check_scales(kind, shape, scales);
   check_arrays(shape, x, "out", out, shape.rows * shape.columns);
   parallel_for(shape.rows, options.threads, [&](std::size_t first, std::size_t last) {
-    ActivationBuffers buffers;
+    ActivationBuffers buffers(options);
     for (std::size_t row = first; row < last; ++row) {
       for_each_piece_of_row(shape, row, [&](const PiecePlace& at) {
         read_inputs(shape, x, at, buffers);
@@ -231,7 +240,7 @@ void scaled_activation_backward(KernelActivation kind, const ActivationParameter
   check_gradient(shape, grad, x, dx);
   if (!scale_gradient.empty()) check_size("scale_gradient", scale_gradient.size(), shape.rows);
   parallel_for(shape.rows, options.threads, [&](std::size_t first, std::size_t last) {
-    ActivationBuffers buffers;
+    ActivationBuffers buffers(options);
     for (std::size_t row = first; row < last; ++row) {
       std::array<float, sum_lanes> lanes{};
       for_each_piece_of_row(shape, row, [&](const PiecePlace& at) {

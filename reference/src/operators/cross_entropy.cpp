@@ -53,6 +53,7 @@ void write_scalar(float value, float& out) { narrow_row(&value, 1, &out); }
 void cross_entropy(const CrossEntropyParameters& parameters, const MatrixView& x, std::span<const std::int64_t> targets,
                    std::span<float> loss, std::span<float> largest, std::span<float> sum,
                    const OperatorOptions& options) {
+  check_rounded_functions("cross_entropy", options);
   check_entropy(parameters, x, targets, largest.size(), sum.size());
   check_size("loss", loss.size(), x.rows());
   const float eps = smoothing_of_column(parameters, x);
@@ -89,6 +90,7 @@ void cross_entropy(const CrossEntropyParameters& parameters, const MatrixView& x
 void cross_entropy_backward(const CrossEntropyParameters& parameters, std::span<const float> grad, const MatrixView& x,
                             std::span<const std::int64_t> targets, std::span<const float> largest,
                             std::span<const float> sum, FloatOutput dx, const OperatorOptions& options) {
+  check_rounded_functions("cross_entropy_backward", options);
   check_entropy(parameters, x, targets, largest.size(), sum.size());
   check_size("grad", grad.size(), x.rows());
   check_size("dx", output_size(dx), x.size());

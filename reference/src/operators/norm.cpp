@@ -2,7 +2,12 @@
 #include "fp8lab/reference/operators/norm.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
+#include <optional>
+#include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "fp8lab/formats/environment.hpp"
@@ -10,21 +15,74 @@
 #include "fp8lab/formats/overlap.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
+#include "fp8lab/reference/units/special_function.hpp"
 #include "operators/row_buffers.hpp"
 
 namespace fp8lab {
 
 namespace {
 
-float one_rsqrt(Functions functions, float x) {
-  switch (functions) {  // NOLINT(readability-trivial-switch): the next value will be a case
-    case Functions::correctly_rounded: return rounded_rsqrt(x);
-  }
-  return x;
-}
-
 /// A row of float32, with zeros up to padded().
 using NormRow = std::vector<float>;
+
+/// Whether the elements of a matrix or of an output are float32.
+bool has_floats(const MatrixView& x) {
+  return x.visit([]<typename T>(std::span<const T> /*of_type*/) { return std::is_same_v<T, float>; });
+}
+bool has_floats(const FloatOutput& out) { return std::holds_alternative<std::span<float>>(out); }
+
+/// How a warp of Transformer Engine's kernels adds up a row: in turns each lane gets `per_lane` columns, which it adds
+/// in order; then lanes add those of their partner, at a distance of 1, 2, 4, 8 and 16.
+///
+/// A lane reads 16 bytes at a time, and 8 where a row has at most 128 columns and an input or output of 16 bits (the
+/// registered kernels of ln_fwd_cuda_kernel.cu and rmsnorm_fwd_cuda_kernel.cu). With 2048 columns or fewer a row has
+/// one warp.
+class WarpOrder {
+ public:
+  static constexpr std::size_t most_columns = 2048;
+
+  WarpOrder(const MatrixView& x, const FloatOutput& out) : columns_(x.columns()) {
+    if (columns_ > most_columns) {
+      refuse("functions of hopper are known for at most ", most_columns, " columns, whose row one warp has, not ",
+             columns_);
+    }
+    const bool reads_eight_bytes = columns_ <= 128 && !(has_floats(x) && has_floats(out));
+    per_lane_ = (reads_eight_bytes ? 8 : 16) / (has_floats(x) ? sizeof(float) : sizeof(std::uint16_t));
+  }
+
+  [[nodiscard]] float sum(const NormRow& row) const {
+    return sum_of(row, [](float x, float sum) { return sum + x; });
+  }
+  [[nodiscard]] float sum_of_squares(const NormRow& row) const {
+    return sum_of(row, [](float x, float sum) { return std::fma(x, x, sum); });
+  }
+
+ private:
+  template <typename Add>
+  [[nodiscard]] float sum_of(const NormRow& row, const Add& add) const {
+    std::array<float, 32> lanes{};
+    for (std::size_t i = 0; i < columns_; ++i) {
+      float& lane = lanes[i / per_lane_ % lanes.size()];
+      lane = add(row[i], lane);
+    }
+    for (std::size_t step = 1; step < lanes.size(); step *= 2) {
+      for (std::size_t i = 0; i < lanes.size(); i += 2 * step) lanes[i] += lanes[i + step];
+    }
+    return lanes[0];
+  }
+
+  std::size_t columns_;
+  std::size_t per_lane_ = 0;
+};
+
+float device_rsqrt(float x) { return special_function(SpecialFunction::rsqrt, Subnormals::kept, x); }
+
+/// Whether RMSNorm has a tuned kernel, which subtracts the mean and adds its square again: rows that are a multiple of
+/// 4, and arrays that begin at multiples of 16 bytes, which is taken for granted.
+bool is_tuned_rmsnorm(const MatrixView& x) {
+  constexpr std::array<std::size_t, 4> tuned{512, 768, 1024, 2048};
+  return x.rows() % 4 == 0 && std::find(tuned.begin(), tuned.end(), x.columns()) != tuned.end();
+}
 
 /// A parameter as float32, 1 more where `more` says so.
 NormRow parameter_row(const MatrixView& values, float more) {
@@ -93,6 +151,41 @@ void write_total(BlockSums& sums, std::size_t columns, const FloatOutput& out) {
   write_piece(total.data(), columns, out, 0);
 }
 
+/// The row's mean and its sum of squared deviations, which are left in `row`, and rsigma, by the order of a warp or by
+/// that of sum_order.hpp.
+struct NormStatistics {
+  float mean;
+  float rsigma;
+};
+NormStatistics layernorm_statistics(const std::optional<WarpOrder>& warp, const RowFunctions& loops, NormRow& row,
+                                    std::size_t columns, float inverse, float eps) {
+  const float mean = (warp ? warp->sum(row) : loops.sum_of_row(row.data(), row.size())) * inverse;
+  loops.subtract(row.data(), mean, row.size(), row.data());
+  clear_padding(row, columns);
+  const float squares = warp ? warp->sum_of_squares(row) : loops.sum_of_squares(row.data(), row.size());
+  const float variance = std::fma(squares, inverse, eps);
+  return {mean, warp ? device_rsqrt(variance) : rounded_rsqrt(variance)};
+}
+
+float rmsnorm_rsigma(const std::optional<WarpOrder>& warp, bool is_tuned, const RowFunctions& loops, const NormRow& row,
+                     float inverse, float eps) {
+  if (!warp) return rounded_rsqrt(std::fma(loops.sum_of_squares(row.data(), row.size()), inverse, eps));
+  if (!is_tuned) return device_rsqrt(std::fma(warp->sum_of_squares(row), inverse, eps));
+  const float mean = warp->sum(row) * inverse;
+  NormRow deviations(row.size());
+  loops.subtract(row.data(), mean, row.size(), deviations.data());
+  return device_rsqrt(std::fma(warp->sum_of_squares(deviations), inverse, mean * mean) + eps);
+}
+
+/// The order of a device's kernel, where its functions are asked for.
+std::optional<WarpOrder> warp_order(const OperatorOptions& options, const MatrixView& x, const FloatOutput& out) {
+  switch (options.functions) {
+    case Functions::correctly_rounded: return {};
+    case Functions::hopper: return WarpOrder(x, out);
+  }
+  return {};
+}
+
 }  // namespace
 
 void layernorm(const NormParameters& parameters, const MatrixView& x, const MatrixView& gamma, const MatrixView& beta,
@@ -108,20 +201,17 @@ void layernorm(const NormParameters& parameters, const MatrixView& x, const Matr
   const RowFunctions loops = row_functions();
   const NormRow g = gamma_row(parameters, gamma);
   const NormRow b = parameter_row(beta, 0);
+  const std::optional<WarpOrder> warp = warp_order(options, x, out);
   parallel_for(x.rows(), options.threads, [&](std::size_t first, std::size_t last) {
     NormRow row(padded(columns));
     for (std::size_t i = first; i < last; ++i) {
       checkpoint();
       read_piece(x, i * columns, columns, row.data());
-      const float middle = loops.sum_of_row(row.data(), row.size()) * inverse;
-      loops.subtract(row.data(), middle, row.size(), row.data());
-      clear_padding(row, columns);
-      const float variance = std::fma(loops.sum_of_squares(row.data(), row.size()), inverse, parameters.eps);
-      const float factor = one_rsqrt(options.functions, variance);
-      loops.scale(row.data(), factor, g.data(), b.data(), row.size(), row.data());
+      const NormStatistics of_row = layernorm_statistics(warp, loops, row, columns, inverse, parameters.eps);
+      loops.scale(row.data(), of_row.rsigma, g.data(), b.data(), row.size(), row.data());
       write_piece(row.data(), columns, out, i * columns);
-      write_number(middle, mean[i]);
-      write_number(factor, rsigma[i]);
+      write_number(of_row.mean, mean[i]);
+      write_number(of_row.rsigma, rsigma[i]);
     }
   });
 }
@@ -135,13 +225,14 @@ void rmsnorm(const NormParameters& parameters, const MatrixView& x, const Matrix
   const DefaultEnvironment environment;
   const RowFunctions loops = row_functions();
   const NormRow g = gamma_row(parameters, gamma);
+  const std::optional<WarpOrder> warp = warp_order(options, x, out);
+  const bool is_tuned = is_tuned_rmsnorm(x);
   parallel_for(x.rows(), options.threads, [&](std::size_t first, std::size_t last) {
     NormRow row(padded(columns));
     for (std::size_t i = first; i < last; ++i) {
       checkpoint();
       read_piece(x, i * columns, columns, row.data());
-      const float mean_square = std::fma(loops.sum_of_squares(row.data(), row.size()), inverse, parameters.eps);
-      const float factor = one_rsqrt(options.functions, mean_square);
+      const float factor = rmsnorm_rsigma(warp, is_tuned, loops, row, inverse, parameters.eps);
       loops.scale(row.data(), factor, g.data(), nullptr, row.size(), row.data());
       write_piece(row.data(), columns, out, i * columns);
       write_number(factor, rsigma[i]);
@@ -152,6 +243,7 @@ void rmsnorm(const NormParameters& parameters, const MatrixView& x, const Matrix
 void layernorm_backward(const NormParameters& parameters, const MatrixView& grad, const MatrixView& x,
                         std::span<const float> mean, std::span<const float> rsigma, const MatrixView& gamma,
                         FloatOutput dx, FloatOutput dgamma, FloatOutput dbeta, const OperatorOptions& options) {
+  check_rounded_functions("layernorm_backward", options);
   check_norm_gradient(grad, x, rsigma, gamma, dx, dgamma);
   check_size("mean", mean.size(), x.rows());
   check_size("dbeta", output_size(dbeta), x.columns());
@@ -183,6 +275,7 @@ void layernorm_backward(const NormParameters& parameters, const MatrixView& grad
 void rmsnorm_backward(const NormParameters& parameters, const MatrixView& grad, const MatrixView& x,
                       std::span<const float> rsigma, const MatrixView& gamma, const MatrixView* add, FloatOutput dx,
                       FloatOutput dgamma, const OperatorOptions& options) {
+  check_rounded_functions("rmsnorm_backward", options);
   check_norm_gradient(grad, x, rsigma, gamma, dx, dgamma);
   if (add != nullptr) {
     check_kernel_floats("add", *add);

@@ -13,6 +13,7 @@
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/widen.hpp"
 #include "operators/flushed.hpp"
+#include "operators/row_buffers.hpp"
 #include "operators/tensor_pieces.hpp"
 #include "simd/operators_optimizer.hpp"
 #include "simd/operators_softmax.hpp"
@@ -169,11 +170,13 @@ void run_adam_of_floats(const AdamParameters& parameters, std::size_t size, cons
 
 void adam_update(const AdamParameters& parameters, FloatSpan grad, FloatOutput param, FloatOutput m, FloatOutput v,
                  std::span<float> master, const OperatorOptions& options) {
+  check_rounded_functions("adam_update", options);
   run_adam_of_floats(parameters, tensor_size("grad", grad), reader_of(grad), param, m, v, master, options);
 }
 
 void adam_update_unscaling(const AdamParameters& parameters, float inverse_scale, FloatOutput grad, FloatOutput param,
                            FloatOutput m, FloatOutput v, std::span<float> master, const OperatorOptions& options) {
+  check_rounded_functions("adam_update_unscaling", options);
   const SoftmaxFunctions loops = softmax_functions();
   const auto read_grad = [&](std::size_t first, std::size_t count, float* out) {
     read_output(grad, first, count, out);
@@ -186,6 +189,7 @@ void adam_update_unscaling(const AdamParameters& parameters, float inverse_scale
 float adam_update_fp8(const AdamParameters& parameters, FloatSpan grad, const Format& format, float scale, float amax,
                       std::span<std::uint8_t> codes, FloatOutput m, FloatOutput v, std::span<float> master,
                       const OperatorOptions& options) {
+  check_rounded_functions("adam_update_fp8", options);
   const std::size_t size = tensor_size("grad", grad);
   check_size("codes", codes.size(), size);
   check_size("master", master.size(), size);
@@ -210,6 +214,7 @@ float adam_update_fp8(const AdamParameters& parameters, FloatSpan grad, const Fo
 
 void adam_update_remainder(const AdamParameters& parameters, FloatSpan grad, std::span<BFloat16> param, FloatOutput m,
                            FloatOutput v, std::span<std::int16_t> remainder, const OperatorOptions& options) {
+  check_rounded_functions("adam_update_remainder", options);
   const std::size_t size = tensor_size("grad", grad);
   check_size("param", param.size(), size);
   check_size("remainder", remainder.size(), size);

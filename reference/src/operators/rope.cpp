@@ -7,6 +7,7 @@
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
+#include "operators/row_buffers.hpp"
 #include "operators/tensor_pieces.hpp"
 
 namespace fp8lab {
@@ -176,6 +177,7 @@ void turn_all(const RopeShape& shape, const RopeOptions& how, const FloatSpan& x
 
 void rope(const RopeShape& shape, const RopeOptions& how, FloatSpan x, std::span<const float> freqs, FloatOutput out,
           const OperatorOptions& options) {
+  check_rounded_functions("rope", options);
   check_rope(shape, how, "x", x, freqs, "out", out);
   const VectorPlaces places = side_by_side(shape.heads, shape.size);
   turn_all(shape, how, x, places, freqs, out, places, false, options);
@@ -183,6 +185,7 @@ void rope(const RopeShape& shape, const RopeOptions& how, FloatSpan x, std::span
 
 void rope_backward(const RopeShape& shape, const RopeOptions& how, FloatSpan grad, std::span<const float> freqs,
                    FloatOutput dx, const OperatorOptions& options) {
+  check_rounded_functions("rope_backward", options);
   check_rope(shape, how, "grad", grad, freqs, "dx", dx);
   const VectorPlaces places = side_by_side(shape.heads, shape.size);
   turn_all(shape, how, grad, places, freqs, dx, places, true, options);
@@ -251,6 +254,7 @@ void copy_vectors(const RopeShape& shape, const FloatSpan& x, const VectorPlaces
 
 void rope_qkv(const RopeQkvShape& shape, const RopeOptions& how, FloatSpan qkv, std::span<const float> query_freqs,
               std::span<const float> key_freqs, const std::array<FloatOutput, 3>& out, const OperatorOptions& options) {
+  check_rounded_functions("rope_qkv", options);
   check_qkv(shape, how, tensor_size("qkv", qkv), {output_size(out[0]), output_size(out[1]), output_size(out[2])},
             "qkv");
   RopeOptions positions = how;
@@ -267,6 +271,7 @@ void rope_qkv(const RopeQkvShape& shape, const RopeOptions& how, FloatSpan qkv, 
 void rope_qkv_backward(const RopeQkvShape& shape, const RopeOptions& how, const std::array<FloatSpan, 3>& grads,
                        std::span<const float> query_freqs, std::span<const float> key_freqs, FloatOutput dqkv,
                        const OperatorOptions& options) {
+  check_rounded_functions("rope_qkv_backward", options);
   std::array<std::size_t, 3> sizes{};
   for (std::size_t i = 0; i < 3; ++i) sizes[i] = tensor_size(qkv_names[i], grads[i]);
   check_qkv(shape, how, output_size(dqkv), sizes, "dqkv");

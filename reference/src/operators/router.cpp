@@ -283,6 +283,7 @@ void finish_scores(const RouterParameters& parameters, std::span<const float> bi
 void moe_topk(const RouterParameters& parameters, const MatrixView& logits, std::span<const float> bias,
               FloatOutput probabilities, std::span<std::int32_t> experts, std::span<float> saved,
               std::span<float> cutoff, const OperatorOptions& options) {
+  check_rounded_functions("moe_topk", options);
   check_choice(parameters, logits, bias, cutoff);
   const std::size_t columns = logits.columns();
   const bool softmax_of_chosen = parameters.score == RouterScore::softmax && !parameters.softmax_first;
@@ -317,6 +318,7 @@ void moe_topk(const RouterParameters& parameters, const MatrixView& logits, std:
 
 void moe_scores(const RouterParameters& parameters, const MatrixView& logits, std::span<float> scores,
                 std::span<std::int32_t> experts, std::span<float> saved, const OperatorOptions& options) {
+  check_rounded_functions("moe_scores", options);
   check_rows(logits, "logits");
   check_topk(parameters.topk, logits.columns(), "logits");
   if (parameters.group_topk != 0) refuse("groups are not for scores of the auxiliary loss");
@@ -424,6 +426,7 @@ void check_routing(const Routing& routing, std::size_t rows, std::size_t columns
 
 void moe_topk_backward(const RouterParameters& parameters, const Routing& routing, std::span<const float> saved,
                        const MatrixView& grad, FloatOutput dlogits, const OperatorOptions& options) {
+  check_rounded_functions("moe_topk_backward", options);
   check_rows(grad, "grad");
   const std::size_t columns = grad.columns();
   check_topk(parameters.topk, columns, "grad");
@@ -455,6 +458,7 @@ void moe_topk_backward(const RouterParameters& parameters, const Routing& routin
 
 void moe_scores_backward(RouterScore score, std::span<const float> saved, const MatrixView& grad, FloatOutput dlogits,
                          const OperatorOptions& options) {
+  check_rounded_functions("moe_scores_backward", options);
   // With two experts of topk it normalizes, whatever the number of columns; scaling by 1 changes no bit.
   RouterParameters parameters{.topk = 2, .score = score, .softmax_first = true};
   check_rows(grad, "grad");
@@ -473,6 +477,7 @@ void moe_scores_backward(RouterScore score, std::span<const float> saved, const 
 
 AuxLoss moe_aux_loss(const AuxLossParameters& parameters, const MatrixView& probabilities,
                      std::span<const float> tokens_per_expert, const OperatorOptions& options) {
+  check_rounded_functions("moe_aux_loss", options);
   check_rows(probabilities, "probabilities");
   const std::size_t columns = probabilities.columns();
   check_size("tokens_per_expert", tokens_per_expert.size(), columns);

@@ -16,6 +16,12 @@ void check_kernel_floats(std::string_view name, const MatrixView& x) {
   }
 }
 
+void check_rounded_functions(std::string_view name, const OperatorOptions& options) {
+  if (options.functions == Functions::correctly_rounded) return;
+  refuse("functions must be correctly_rounded for ", name, ", whose sums are not known on a device, not ",
+         name_of(options.functions));
+}
+
 std::size_t output_size(const FloatOutput& out) {
   return std::visit([](auto values) { return values.size(); }, out);
 }

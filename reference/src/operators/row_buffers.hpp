@@ -18,6 +18,8 @@ namespace fp8lab {
 
 /// Throws std::invalid_argument for a matrix of float64, which no kernel reads.
 void check_kernel_floats(std::string_view name, const MatrixView& x);
+/// Throws std::invalid_argument for functions of a device, which an operator does not have.
+void check_rounded_functions(std::string_view name, const OperatorOptions& options);
 /// The elements of an output.
 [[nodiscard]] std::size_t output_size(const FloatOutput& out);
 /// Throws std::invalid_argument unless out has `size` elements.

@@ -94,6 +94,7 @@ float softmax_factor(SoftmaxMask kind, const SoftmaxFunctions& loops, std::vecto
 
 void softmax(SoftmaxMask kind, const SoftmaxShape& shape, float scale, const MatrixView& x,
              std::span<const std::uint8_t> mask, FloatOutput out, const OperatorOptions& options) {
+  check_rounded_functions("softmax", options);
   check_scores(shape, "x", x);
   check_softmax(kind, shape, "out", out);
   check_apart_or_same_as("x", x, "out", out);
@@ -127,6 +128,7 @@ void softmax(SoftmaxMask kind, const SoftmaxShape& shape, float scale, const Mat
 
 void softmax_backward(SoftmaxMask kind, const SoftmaxShape& shape, float scale, const MatrixView& grad,
                       const MatrixView& y, FloatOutput dx, const OperatorOptions& options) {
+  check_rounded_functions("softmax_backward", options);
   check_scores(shape, "grad", grad);
   check_scores(shape, "y", y);
   check_softmax(kind, shape, "dx", dx);

@@ -8,6 +8,7 @@
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "units/device_steps.hpp"
+#include "units/hopper_functions.hpp"
 
 namespace fp8lab {
 namespace {
@@ -86,6 +87,9 @@ void run_device_steps(DeviceFunction function, const DeviceBuild& build, const D
 }
 
 }  // namespace
+
+float hopper_expf(float x) { return DeviceSteps<Subnormals::kept>(SpecialUnits::hopper).expf(x); }
+float hopper_tanhf(float x) { return DeviceSteps<Subnormals::kept>(SpecialUnits::hopper).tanhf(x); }
 
 std::string_view missing_unit(DeviceFunction function, const DeviceFlags& flags) {
   if (!flags.fast_math) return {};

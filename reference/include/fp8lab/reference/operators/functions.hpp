@@ -15,9 +15,15 @@ namespace fp8lab {
 /// Where a kernel's elementary functions come from.
 enum class Functions : std::uint8_t {
   correctly_rounded,  ///< the float32 nearest to the exact value, ties to even
+  hopper,             ///< device_function() of sm_90, and sums in the kernel's order
 };
 inline constexpr std::array function_names{
-    Named{"correctly_rounded", Functions::correctly_rounded, "the float32 nearest to the exact value, ties to even"}};
+    Named{"correctly_rounded", Functions::correctly_rounded, "the float32 nearest to the exact value, ties to even"},
+    Named{"hopper", Functions::hopper,
+          "CUDA 13.0's functions over Hopper's special function unit, and sums in the order of Transformer Engine's "
+          "kernels; for activations, and for layernorm and rmsnorm of at most 2048 columns"},
+};
+static_assert(is_in_order(function_names));
 [[nodiscard]] constexpr std::span<const Named<Functions>> named_values(Functions /*of_type*/) { return function_names; }
 
 /// All of them by name.

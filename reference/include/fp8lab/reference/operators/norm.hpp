@@ -4,7 +4,9 @@
 // Source: Transformer Engine 2.20, common/normalization/layernorm/ln_fwd_kernels.cuh and ln_bwd_kernels.cuh,
 // rmsnorm/rmsnorm_fwd_kernels.cuh and rmsnorm_bwd_kernels.cuh: the general kernels, which sum deviations from the mean.
 // The tuned kernels, for some numbers of columns, merge means of parts instead. What is fused is what nvcc 13.0 fuses
-// of these formulas for sm_90; the order of sums is that of sum_order.hpp.
+// of these formulas for sm_90; the order of sums is that of sum_order.hpp. With functions of hopper, which layernorm()
+// and rmsnorm() have for at most 2048 columns, it is the kernel's, and so is the choice of RMSNorm's tuned kernels, for
+// arrays that begin at multiples of 16 bytes.
 #pragma once
 
 #include <span>
@@ -24,7 +26,8 @@ struct NormParameters {
 /// out = fma(gamma, rsigma (x - mean), beta). gamma and beta are matrices of one row.
 ///
 /// Throws std::invalid_argument for float64, sizes that do not fit, no columns, arrays that overlap (out may be x
-/// itself), and as check_threads() does.
+/// itself), with functions of hopper more
+/// than 2048 columns, and as check_threads() does.
 void layernorm(const NormParameters& parameters, const MatrixView& x, const MatrixView& gamma, const MatrixView& beta,
                FloatOutput out, std::span<float> mean, std::span<float> rsigma, const OperatorOptions& options = {});
 
