@@ -405,9 +405,10 @@ void run_pad_rows(bool back, const Array<std::uint8_t>& x, std::size_t row_bytes
 }
 
 auto exactness_rows() {
-  std::vector<std::tuple<std::string, std::string, bool, std::string, double, double, double, std::string>> rows;
+  std::vector<std::tuple<std::string, std::string, bool, std::string, double, double, double, std::string, bool>> rows;
   for (const Exactness& row : exactness()) {
-    rows.emplace_back(row.function, row.name, row.exact, row.why, row.ulps, row.flips, row.device_flips, row.draws);
+    rows.emplace_back(row.function, row.name, row.exact, row.why, row.ulps, row.flips, row.device_flips, row.draws,
+                      is_exact_on_hopper(row));
   }
   return rows;
 }

@@ -46,6 +46,9 @@ class Exactness:
     units of the last place, and 2 + floor(abs(1.173 x)) for ``__expf(x)``), with sums in any order."""
     draws: str
     """What these were measured on."""
+    exact_on_hopper: bool
+    """Whether every bit is a Hopper chip's with ``functions="hopper"``: by the words of an H200 for norms (16 to 512
+    columns; to 2048 by the kernels' source) and for the functions that activations are made of."""
 
 
 def exactness() -> list[Exactness]:
@@ -54,7 +57,12 @@ def exactness() -> list[Exactness]:
 
 
 def functions() -> list[str]:
-    """The values of the argument ``functions``: ``correctly_rounded`` has the float32 nearest to the exact value."""
+    """The values of the argument ``functions``.
+
+    ``correctly_rounded`` has the float32 nearest to the exact value. ``hopper`` has what ``device_function`` has for
+    sm_90, and sums in the kernel's order; activations take it, and so do ``layernorm`` and ``rmsnorm`` of at most 2048
+    columns.
+    """
     return list(FUNCTIONS)
 
 

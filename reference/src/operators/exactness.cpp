@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fp8lab/reference/operators/exactness.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace fp8lab {
@@ -94,5 +95,10 @@ constexpr std::array rows{
 }  // namespace
 
 std::span<const Exactness> exactness() { return rows; }
+
+bool is_exact_on_hopper(const Exactness& row) {
+  constexpr std::array<std::string_view, 4> with_functions{"activation", "activation_backward", "layernorm", "rmsnorm"};
+  return row.exact || std::find(with_functions.begin(), with_functions.end(), row.function) != with_functions.end();
+}
 
 }  // namespace fp8lab

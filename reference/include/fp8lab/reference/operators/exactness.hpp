@@ -26,6 +26,10 @@ struct Exactness {
   std::string_view draws = {};  ///< on what both were measured
 };
 
+/// Whether every bit is a Hopper chip's with Functions::hopper: by the words of an H200 for norms (16 to 512 columns;
+/// to 2048 by the kernels' source) and for the functions that activations are made of.
+[[nodiscard]] bool is_exact_on_hopper(const Exactness& row);
+
 /// A row for each function, measured by tests/reference/operators/exactness.cpp against 50 digits.
 [[nodiscard]] std::span<const Exactness> exactness();
 
