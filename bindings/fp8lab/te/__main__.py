@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m fp8lab.te [--device h100] [--pretend-cuda] (script.py | -m MODULE) args...``
+"""``python -m fp8lab.te [--device h100] [--functions NAME] [--pretend-cuda] (script.py | -m MODULE) args...``
 
 Runs a program that uses Transformer Engine on the CPU with a device's bits, and all Python programs that it starts.
 """
@@ -11,16 +11,19 @@ import runpy
 import sys
 from pathlib import Path
 
-from fp8lab.te._activation import DEVICE_VARIABLE, PRETEND_VARIABLE, activate
+from fp8lab.te._activation import DEVICE_VARIABLE, FUNCTIONS_VARIABLE, PRETEND_VARIABLE, activate, check_functions
 from fp8lab.te.devices import devices, find_device
 
-_USAGE = "usage: python -m fp8lab.te [--device NAME] [--pretend-cuda] (script.py | -m MODULE) args..."
+_USAGE = (
+    "usage: python -m fp8lab.te [--device NAME] [--functions NAME] [--pretend-cuda] (script.py | -m MODULE) args..."
+)
 _HELP = f"""{_USAGE}
 
 Runs a program that uses NVIDIA's Transformer Engine on the CPU with a device's bits, and all Python programs that it
 starts.
 
   --device NAME    {", ".join(one.name for one in devices())}; h100 if left out
+  --functions NAME hopper: activations and forward norms with the words of an H100 or H200; else correctly_rounded
   --pretend-cuda   torch.cuda.is_available() is True for all code, and not for Transformer Engine alone
 """
 
@@ -29,9 +32,10 @@ class _Wrong(Exception):
     """What is wrong with the command line."""
 
 
-def _parsed(words: list[str]) -> tuple[str, bool, bool, list[str]]:
-    """Device, whether code is to see CUDA, whether a module is named, and the program with its arguments."""
-    device, pretends = "h100", False
+def _parsed(words: list[str]) -> tuple[str, str, bool, bool, list[str]]:
+    """Device, its kernels' functions, whether code is to see CUDA, whether a module is named, and the program with its
+    arguments."""
+    device, functions, pretends = "h100", "correctly_rounded", False
     while words and words[0].startswith("--"):
         option, *words = words
         if option == "--pretend-cuda":
@@ -40,6 +44,12 @@ def _parsed(words: list[str]) -> tuple[str, bool, bool, list[str]]:
             if not words:
                 raise _Wrong("--device needs a name")
             device, *words = words
+        elif option == "--functions":
+            if not words:
+                raise _Wrong("--functions needs a name")
+            functions, *words = words
+        elif option.startswith("--functions="):
+            functions = option.removeprefix("--functions=")
         elif option.startswith("--device="):
             device = option.removeprefix("--device=")
         else:
@@ -48,16 +58,17 @@ def _parsed(words: list[str]) -> tuple[str, bool, bool, list[str]]:
     program = words[1:] if is_module else words
     if not program:
         raise _Wrong("a script or -m MODULE is missing")
-    return device, pretends, is_module, program
+    return device, functions, pretends, is_module, program
 
 
-def inherit(device: str, pretends: bool) -> None:
+def inherit(device: str, pretends: bool, functions: str = "correctly_rounded") -> None:
     """Has the Python programs that this process starts emulate the same device.
 
     They find a ``sitecustomize`` first on their path. It acts when they import torch, and runs the one behind it.
     """
     os.environ[DEVICE_VARIABLE] = device
     os.environ[PRETEND_VARIABLE] = "1" if pretends else "0"
+    os.environ[FUNCTIONS_VARIABLE] = functions
     startup = str(Path(__file__).parent / "_startup")
     others = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one and one != startup]
     os.environ["PYTHONPATH"] = os.pathsep.join([startup, *others])
@@ -69,14 +80,14 @@ def main(words: list[str]) -> int:
         print(_HELP, end="")
         return 0
     try:
-        device, pretends, is_module, program = _parsed(words)
-        find_device(device)
+        device, functions, pretends, is_module, program = _parsed(words)
+        check_functions(find_device(device), functions)
     except (_Wrong, ValueError) as error:
         print(f"{_USAGE}\npython -m fp8lab.te: {error}", file=sys.stderr)
         return 2
-    inherit(device, pretends)
+    inherit(device, pretends, functions)
     try:
-        activate(device, pretend_cuda=pretends)
+        activate(device, pretend_cuda=pretends, functions=functions)
     except RuntimeError as error:
         print(f"python -m fp8lab.te: {error}", file=sys.stderr)
         return 2

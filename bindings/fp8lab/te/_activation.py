@@ -14,18 +14,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fp8lab._arrays import check_bool
+from fp8lab._arrays import check_bool, check_choice
 from fp8lab.te._cuda import Replacements, seen_on_gpu, stand_ins
 from fp8lab.te._distributed import coalescing_manager_of
 from fp8lab.te._draws import CudaGenerator
 from fp8lab.te._releases import NEWEST, installed_release, releases
 from fp8lab.te.devices import Device, find_device
 
-__all__ = ["Activation", "activate", "active_device", "register_operators"]
+__all__ = ["Activation", "activate", "active_device", "active_functions", "register_operators"]
 
 EXTENSION = "transformer_engine_torch"
-#: Child processes read these: the device, and whether all code is to see a GPU.
+#: Child processes read these: the device, whether all code is to see a GPU, and the kernels' functions.
 DEVICE_VARIABLE, PRETEND_VARIABLE = "FP8LAB_TE_DEVICE", "FP8LAB_TE_PRETEND_CUDA"
+FUNCTIONS_VARIABLE = "FP8LAB_TE_FUNCTIONS"
 
 _TRITON = "transformer_engine.pytorch.triton"
 _ONNX = "transformer_engine.pytorch.te_onnx_extensions"
@@ -180,9 +181,10 @@ _LOADERS: dict[str, Any] = {
 class Activation:
     """A device that is emulated; leaving it as a context, or ``deactivate()``, gives PyTorch's own answers back."""
 
-    def __init__(self, device: Device, pretend_cuda: bool) -> None:
+    def __init__(self, device: Device, pretend_cuda: bool, functions: str) -> None:
         self.device = device
         self.pretend_cuda = pretend_cuda
+        self.functions = functions
         self.generator = CudaGenerator(device)
         self._replaced = Replacements()
         self._finder = _Finder()
@@ -278,6 +280,13 @@ def active_device() -> Device:
     return _ACTIVATION.device
 
 
+def active_functions() -> str:
+    """Where the functions of its kernels come from: one of ``fp8lab.operators.functions()``."""
+    active_device()
+    assert _ACTIVATION is not None
+    return _ACTIVATION.functions
+
+
 def active_generator() -> CudaGenerator:
     """Its generator."""
     active_device()
@@ -293,7 +302,7 @@ def register_operators(operators: Any) -> None:
     _ACTIVATION.replace(torch.ops, "tex_ts", operators)
 
 
-def activate(device: str = "h100", *, pretend_cuda: bool = False) -> Activation:
+def activate(device: str = "h100", *, pretend_cuda: bool = False, functions: str = "correctly_rounded") -> Activation:
     """Emulates a device for NVIDIA's Transformer Engine, whose own Python then runs on this CPU with the GPU's bits.
 
     Call it before ``transformer_engine`` is imported. Tensors on "cuda" are the CPU's, and the draws ``rand``,
@@ -306,6 +315,9 @@ def activate(device: str = "h100", *, pretend_cuda: bool = False) -> Activation:
         The name of one of ``fp8lab.te.devices()``. A process emulates one.
     pretend_cuda : bool
         ``torch.cuda.is_available()`` is True for all code, and not for Transformer Engine alone.
+    functions : str
+        One of ``fp8lab.operators.functions()``. ``hopper`` has activations and the forward norms of at most 2048
+        columns give the device's words; for h100, h100_pcie and h200, and release 2.20.2.
 
     Returns
     -------
@@ -315,7 +327,7 @@ def activate(device: str = "h100", *, pretend_cuda: bool = False) -> Activation:
     Raises
     ------
     ValueError
-        For an unknown device.
+        For an unknown device, and for functions that it or the installed release does not have.
     RuntimeError
         Where a second device is asked for, where Transformer Engine was imported before, where it or PyTorch is not
         installed or has another release, and where another ``transformer_engine_torch`` is imported; the message says
@@ -323,13 +335,14 @@ def activate(device: str = "h100", *, pretend_cuda: bool = False) -> Activation:
     """
     global _ACTIVATION
     wanted, pretends = find_device(device), check_bool(pretend_cuda, "pretend_cuda")
+    of_kernels = check_functions(wanted, functions)
     of_torch = sys.modules.get("fp8lab.torch._emulate")
     if of_torch is not None and of_torch.emulated_device() is not None:
         raise RuntimeError(f"fp8lab.torch emulates {of_torch.emulated_device().name} already: deactivate that first")
     if _ACTIVATION is None:
         _check_imports()
         _check_installed()
-        _ACTIVATION = Activation(wanted, pretends)
+        _ACTIVATION = Activation(wanted, pretends, of_kernels)
     elif _ACTIVATION.device != wanted:
         raise RuntimeError(
             f"this process emulates {_ACTIVATION.device.name}, and Transformer Engine keeps what a device answers: "
@@ -337,8 +350,20 @@ def activate(device: str = "h100", *, pretend_cuda: bool = False) -> Activation:
         )
     elif _ACTIVATION.pretend_cuda != pretends:
         raise RuntimeError(f"this process was activated with pretend_cuda={_ACTIVATION.pretend_cuda}: keep that")
+    elif _ACTIVATION.functions != of_kernels:
+        raise RuntimeError(f"this process was activated with functions={_ACTIVATION.functions!r}: keep that")
     _ACTIVATION._enter()
     return _ACTIVATION
+
+
+def check_functions(device: Device, functions: str) -> str:
+    """``functions``, which the device and the installed release must have."""
+    chosen = check_choice(functions, "functions", ("correctly_rounded", "hopper"))
+    if chosen != "correctly_rounded" and device.special_units != chosen:
+        raise ValueError(f"functions of {chosen} are not those of {device.name}")
+    if chosen != "correctly_rounded" and installed_release().name != NEWEST:
+        raise ValueError(f"functions of {chosen} are known of the kernels of transformer_engine {NEWEST} alone")
+    return chosen
 
 
 def _check_imports() -> None:

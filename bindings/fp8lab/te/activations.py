@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fp8lab.te._releases import installed_release
-from fp8lab.te.operators import as_tensor, operators, options, quantized_result, rounded, type_name
+from fp8lab.te.operators import as_tensor, kernel_options, operators, options, quantized_result, rounded, type_name
 from fp8lab.te.quantize import bias_gradient
 from fp8lab.te.tensors import kind_of_quantizer
 
@@ -39,13 +39,13 @@ def _plain(tensor: Any) -> Any:
 
 
 def _forward(name: str, input: Any, quantizer: Any, **given: Any) -> Any:
-    made = operators().activation(name, _plain(input), out_dtype="float32", **given, **options())
+    made = operators().activation(name, _plain(input), out_dtype="float32", **given, **kernel_options())
     return _result(as_tensor(made), input.dtype, quantizer)
 
 
 def _backward(name: str, grad: Any, fwd_input: Any, quantizer: Any, **given: Any) -> Any:
     made = operators().activation_backward(
-        name, _plain(grad), _plain(fwd_input), out_dtype="float32", **given, **options()
+        name, _plain(grad), _plain(fwd_input), out_dtype="float32", **given, **kernel_options()
     )
     return _result(as_tensor(made), grad.dtype, quantizer)
 
@@ -56,7 +56,7 @@ def _with_bias(name: str, grad: Any, fwd_input: Any, quantizer: Any) -> list[Any
     The kernels that cast as well sum what is not rounded; else the rounded gradient is summed.
     """
     made, sums = operators().activation_backward(
-        name, _plain(grad), _plain(fwd_input), bias_gradient=True, out_dtype="float32", **options()
+        name, _plain(grad), _plain(fwd_input), bias_gradient=True, out_dtype="float32", **kernel_options()
     )
     wide = as_tensor(made)
     result = _result(wide, grad.dtype, quantizer)
@@ -121,7 +121,7 @@ def dsituglu(grad: Any, fwd_input: Any, quantizer: Any, beta1: float = 4.0, beta
 
 def _scaled_forward(name: str, input: Any, act_scales: Any, quantizer: Any, **given: Any) -> Any:
     made = operators().scaled_activation(
-        name, _plain(input), _scales(act_scales), out_dtype="float32", **given, **options()
+        name, _plain(input), _scales(act_scales), out_dtype="float32", **given, **kernel_options()
     )
     return _result(as_tensor(made), input.dtype, quantizer)
 
@@ -134,7 +134,7 @@ def _scaled_backward(
     name: str, grad: Any, fwd_input: Any, act_scales: Any, quantizer: Any, compute_scale_grad: bool, **given: Any
 ) -> tuple[Any, Any]:
     made, sums = operators().scaled_activation_backward(
-        name, _plain(grad), _plain(fwd_input), _scales(act_scales), out_dtype="float32", **given, **options()
+        name, _plain(grad), _plain(fwd_input), _scales(act_scales), out_dtype="float32", **given, **kernel_options()
     )
     of_scales = as_tensor(sums).to(act_scales.dtype).view(act_scales.shape) if compute_scale_grad else None
     return _result(as_tensor(made), grad.dtype, quantizer), of_scales

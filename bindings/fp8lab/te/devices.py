@@ -41,6 +41,9 @@ class Device:
     block: str = ""
     """The model of GEMMs with float32 scales of 1 x 128 and 128 x 128 elements; empty: there are none."""
 
+    special_units: str = ""
+    """Its special function unit (``fp8lab.special_units()``); empty: not known."""
+
     @property
     def arch(self) -> int:
         """Ten times major plus minor, as CUDA's ``sm_90`` has it."""
@@ -61,6 +64,7 @@ def _hopper(name: str, title: str, sms: int, memory_gib: int) -> Device:
     return Device(
         name, title, (9, 0), sms, 2048, memory_gib, fp8="hopper_wgmma_fp8", bf16="hopper_bf16", fp16="hopper_fp16",
         tf32="hopper_tf32", promote_k=128, has_all_layouts=False, block="hopper_wgmma_fp8",
+        special_units="hopper",
     )  # fmt: skip
 
 

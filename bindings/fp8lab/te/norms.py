@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from fp8lab.te.operators import as_tensor, operators, options, quantized_result, rounded
+from fp8lab.te.operators import as_tensor, norm_options, operators, options, quantized_result, rounded
 from fp8lab.te.tensors import element_type, kind_of_tensor
 
 EXPORTED = ("layernorm_bwd", "layernorm_fwd", "rmsnorm_bwd", "rmsnorm_bwd_add", "rmsnorm_fwd")
@@ -32,7 +32,7 @@ def layernorm_fwd(
         raise NotImplementedError("layernorm_fwd without a bias is not provided by fp8lab.te: TE's module has one")
     made, mean, rsigma = operators().layernorm(
         _plain(input), _plain(weight), _plain(bias), eps=float(eps), zero_centered_gamma=bool(zero_centered_gamma),
-        out_dtype="float32", **options(),
+        out_dtype="float32", **norm_options(input, element_type(otype)),
     )  # fmt: skip
     return [_result(made, quantizer, ln_out, otype), as_tensor(mean), as_tensor(rsigma)]
 
@@ -50,7 +50,7 @@ def rmsnorm_fwd(
     """The same without a mean."""
     made, rsigma = operators().rmsnorm(
         _plain(input), _plain(weight), eps=float(eps), zero_centered_gamma=bool(zero_centered_gamma),
-        out_dtype="float32", **options(),
+        out_dtype="float32", **norm_options(input, element_type(otype)),
     )  # fmt: skip
     return [_result(made, quantizer, ln_out, otype), None, as_tensor(rsigma)]
 

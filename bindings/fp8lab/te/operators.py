@@ -8,11 +8,21 @@ from typing import Any
 
 import torch
 
+from fp8lab.te._activation import active_functions
 from fp8lab.te.quantize import quantize_as, threads
 from fp8lab.te.state import amax_of
 from fp8lab.te.tensors import as_tensor, kind_of_quantizer
 
-__all__ = ["as_tensor", "operators", "quantized_result", "rounded", "type_name"]
+__all__ = [
+    "as_tensor",
+    "kernel_options",
+    "norm_options",
+    "operators",
+    "options",
+    "quantized_result",
+    "rounded",
+    "type_name",
+]
 
 _NAMES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
@@ -56,3 +66,19 @@ def quantized_result(wide: Any, dtype: torch.dtype, quantizer: Any, output: Any,
 def options() -> dict[str, Any]:
     """The options that every function of ``fp8lab.operators`` takes."""
     return {"threads": threads()}
+
+
+def kernel_options() -> dict[str, Any]:
+    """The same, with the functions of the kernels that the activation asks for."""
+    return {**options(), "functions": active_functions()}
+
+
+def norm_options(x: Any, dtype: torch.dtype) -> dict[str, Any]:
+    """Those of a norm of x with a result of ``dtype``.
+
+    Of two kinds of kernels a device's sums are not known: of those for rows beyond 2048 columns, which have several
+    warps, and of those for float32 rows of at most 128 columns with results of 16 bits.
+    """
+    columns = x.shape[-1]
+    is_known = columns <= 2048 and (columns > 128 or x.dtype != torch.float32 or dtype == torch.float32)
+    return kernel_options() if is_known else options()

@@ -4,9 +4,11 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import fp8lab.te
 import pytest
+import warm
 from installed import without_transformer_engine
 
 
@@ -45,6 +47,9 @@ def test_an_unknown_device_is_named() -> None:
     [
         ([], "a script or -m MODULE is missing"),
         (["--device"], "--device needs a name"),
+        (["--functions"], "--functions needs a name"),
+        (["--functions", "exact", "a.py"], "unknown functions 'exact'; known: correctly_rounded, hopper"),
+        (["--device=b200", "--functions=hopper", "a.py"], "functions of hopper are not those of b200"),
         (["--divice", "h100", "a.py"], "unknown option --divice"),
         (["-m"], "a script or -m MODULE is missing"),
     ],
@@ -105,3 +110,38 @@ def test_a_program_without_torch_is_left_alone_and_its_own_sitecustomize_runs(tm
         env=environment,
     )
     assert told.stdout.split() == ["own", "False"], told.stderr
+
+
+NORMS_ON_HOPPER = """
+import sys
+import numpy as np, torch, fp8lab, transformer_engine.pytorch, transformer_engine_torch as tex
+sys.path.insert(0, sys.argv[1])
+from drawn_words import drawn, normal
+recorded = np.load(sys.argv[2])
+otype = tex.DType.kBFloat16
+for columns in (100, 256, 512):
+    x, w, b = (torch.from_numpy(one).to(torch.bfloat16) for one in (normal(104, (64, columns)), drawn(41, (columns,)), drawn(42, (columns,))))
+    x[1] *= 30
+    key = f"bf16/64x{columns}/False"
+    y, mean, rsigma = tex.layernorm_fwd(x, w, b, 1e-5, None, None, otype, 0, False)
+    words = y.view(torch.int16).numpy().reshape(-1)[:1024]
+    assert (words == recorded[f"layer/{key}/y"]).all() and (rsigma.numpy().view(np.int32) == recorded[f"layer/{key}/rs"]).all()
+    y, _, rsigma = tex.rmsnorm_fwd(x, w, 1e-5, None, None, otype, 0, False)
+    words = y.view(torch.int16).numpy().reshape(-1)[:1024]
+    assert (words == recorded[f"rms/{key}/y"]).all() and (rsigma.numpy().view(np.int32) == recorded[f"rms/{key}/rs"]).all()
+x = torch.from_numpy(normal(7, (4, 4096)))
+gelu = fp8lab.operators.activation("gelu", x, functions="hopper")
+assert (tex.gelu(x, None).numpy() == gelu).all() and (gelu != fp8lab.operators.activation("gelu", x)).any()
+assert tex.rmsnorm_fwd(x, x[0], 1e-5, None, None, tex.DType.kFloat32, 0, False)[0].shape == x.shape  # longer rows: rounded correctly
+print("as an H200")
+"""
+
+
+@without_transformer_engine
+def test_norms_and_activations_are_those_of_an_h200(tmp_path) -> None:
+    program = tmp_path / "norms.py"
+    program.write_text(NORMS_ON_HOPPER)
+    folder = Path(__file__).parent
+    vectors = folder.parents[1] / "vectors" / "device" / "h200_norms.npz"
+    told = warm.run("--device", "h200", "--functions", "hopper", program, folder, vectors)
+    assert told.stdout.strip() == "as an H200", told.stderr[-2000:]
