@@ -96,7 +96,8 @@ struct VectorMath {
   };
   static HWY_INLINE Double Wider(double x) { return hn::Set(Wide(), x); }
 
-  /// 2^k, and e^r - 1 where x = k ln(2) + r: see rounded_functions.cpp. The sum with 1.5 * 2^52 has k in its lowest bits.
+  /// 2^k, and e^r - 1 where x = k ln(2) + r: see rounded_functions.cpp. The sum with 1.5 * 2^52 has k in its lowest
+  /// bits.
   struct Powers {
     Double power, rest;
   };
