@@ -59,10 +59,6 @@ void start_wgmma_gemm(GemmKernel /*kernel*/, const GemmArguments& /*arguments*/,
 void start_mma_sync_gemm(GemmKernel /*kernel*/, const GemmArguments& /*arguments*/, void* /*stream*/) {
   require_device();
 }
-void start_tcgen05_gemm(MmaKind /*kind*/, const GemmArguments& /*arguments*/, void* /*stream*/) { require_device(); }
-void start_scaled_mma_sync_gemm(MmaKind /*kind*/, const GemmArguments& /*arguments*/, void* /*stream*/) {
-  require_device();
-}
 void start_swizzle(const SwizzleScales& /*kernel*/, void* /*stream*/) { require_device(); }
 
 void quantize_on_device(const QuantizeCall& /*call*/, void* /*stream*/) { require_device(); }

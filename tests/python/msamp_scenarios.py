@@ -11,7 +11,6 @@ import traceback
 from pathlib import Path
 
 import torch
-import torch._dynamo  # once, before processes are forked: optimizers import it
 
 #: The ordinary tests', which an outlier and the first delayed scales are in, and those of ./dev test --exhaustive.
 FEW_STEPS, STEPS = 34, 200
@@ -167,6 +166,8 @@ def rank_loss(model, step: int, rank: int):
 
 def in_ranks(ranks: int, function) -> list:
     """What a function of the rank returns in each of so many processes with Gloo; this one has run no backward yet."""
+    import torch._dynamo  # which optimizers import: once, and not in each process
+
     folder = tempfile.mkdtemp()
     children = []
     for rank in range(ranks):
