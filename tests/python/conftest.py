@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+import zlib
 
 import numpy as np
 import pytest
@@ -57,3 +58,29 @@ def floats() -> np.ndarray:
     words[::2] = near[::2]
     words.flags.writeable = False
     return words.view(np.float32)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of each test under ``pytest.mark.sample(every)`` one case of ``every``, or all of them with FP8LAB_EXHAUSTIVE.
+
+    Which cases are taken follows from the test's name, so that tests of like parameters take different ones. Who names a case or
+    words of it (``-k``) gets all.
+    """
+    if EXHAUSTIVE or config.option.keyword or any("::" in one for one in config.args):
+        return
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    seen: dict[str, int] = {}
+    for item in items:
+        mark = item.get_closest_marker("sample")
+        name = f"{item.path}::{getattr(item, 'originalname', item.name)}"
+        if mark is None or name == f"{item.path}::{item.name}":
+            kept.append(item)
+            continue
+        number = seen[name] = seen.get(name, -1) + 1
+        (every,) = mark.args
+        # The first case is taken of a test that has fewer cases than that.
+        (kept if number == 0 or (number + zlib.crc32(name.encode())) % every == 0 else left).append(item)
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = kept

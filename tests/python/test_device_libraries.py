@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 from conftest import mixed
 
+pytestmark = pytest.mark.sample(3)
+
 RECORDED = np.load(pathlib.Path(__file__).parents[1] / "vectors" / "device" / "h200_libraries.npz")
 SCALE_A, SCALE_B = np.float32(0.0078125 * 1.3125), np.float32(0.015625 * 1.171875)
 #: Ranges of K that cuBLASLt 13.1 sums apart under fast accumulation and scales of tensors, where tiles are too few for

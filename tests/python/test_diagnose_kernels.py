@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from sampled import EXHAUSTIVE, sampled
 
+pytestmark = pytest.mark.sample(3)
+
 planted = pytest.importorskip("planted", reason="ml_dtypes is not installed")
 F = np.float32
 X = planted.X

@@ -14,6 +14,8 @@ import pytest
 from fp8lab import _device_arrays as arrays
 from fp8lab import gpu
 
+pytestmark = pytest.mark.sample(2)
+
 ROOT = pathlib.Path(__file__).parents[2]
 HEADERS = ROOT / "gpu" / "include" / "fp8lab" / "gpu"
 

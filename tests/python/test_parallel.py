@@ -13,6 +13,8 @@ from conftest import splitmix
 from fp8lab import Reduction, TensorParallel
 from releases import module_of, source_of
 
+pytestmark = pytest.mark.sample(2)
+
 ml_dtypes = pytest.importorskip("ml_dtypes")
 RECIPES = {one.name: one.recipe for one in fp8lab.linear_recipes()}
 RANKS = 4

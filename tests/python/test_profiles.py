@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 from conftest import splitmix
 
+pytestmark = pytest.mark.sample(2)
+
 DTYPES = {
     "e4m3": "float8_e4m3fn",
     "e5m2": "float8_e5m2",

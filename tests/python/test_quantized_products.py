@@ -7,6 +7,8 @@ import pytest
 from conftest import splitmix
 from sampled import sampled
 
+pytestmark = pytest.mark.sample(3)
+
 NAMES = [recipe.name for recipe in fp8lab.recipes()]
 FP8 = {
     "hopper_wgmma_fp8", "hopper_wgmma_fp8_f16", "ada_mma_fp8", "ada_mma_fp8_f16", "ada_mma_fp8_k16", "ada_mma_fp8_k16_f16",

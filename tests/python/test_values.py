@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 from fp8lab import _values
 
+pytestmark = pytest.mark.sample(4)
+
 X = np.linspace(-3, 3, 64 * 64, dtype=np.float32).reshape(64, 64)
 BFLOATS = fp8lab.encode(X, "bfloat16")
 OWN = fp8lab.Format(3, 2, 4, specials="none", name="mine")

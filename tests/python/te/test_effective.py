@@ -10,6 +10,8 @@ import pytest
 import warm
 from fp8lab.te import converted_layers, effective_recipe
 
+pytestmark = pytest.mark.sample(3)
+
 #: Each is a process of its own; the H100's refuses MXFP8.
 DEVICES = ("b200", "h100") if "FP8LAB_EXHAUSTIVE" in os.environ else ("b200",)
 RELEASES = {"accelerate": "1.15.0", "transformer_engine": "2.20.2"}
