@@ -39,6 +39,7 @@ TEST_CASE("every named recipe that has a kernel is quantized as by the reference
       const bool fits =
           (!recipe.whole_tiles && !recipe.pads_tiles) || (recipe.tile_along != 128 && recipe.tile_across != 128);
       const Tensor x(type, fits ? size.rows : 128, fits ? size.columns : 256, seed++);
+      if (seed % 2 != 0 && !exhaustive()) continue;
       REQUIRE_NO(quantize_mismatches({recipe}, x, quantize_orders[seed % quantize_orders.size()]));
     }
   }

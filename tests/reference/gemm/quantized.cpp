@@ -133,6 +133,7 @@ TEST_CASE("a product of quantized tensors is the slow composition, for every rec
     std::size_t taken = 0;
     for (const bool special : {false, true}) {
       if (sanitized && !special) continue;
+      if (!sanitized && !exhaustive() && special != (seen.size() % 2 == 0)) continue;
       const Tensor x = quantized(layer.tokens, layer.in, named.recipe, 2, special);
       const Tensor w = quantized(layer.out, layer.in, named.recipe, 3, false);
       const Tensor dy = quantized(layer.tokens, layer.out, named.recipe, 4, special);
@@ -142,7 +143,7 @@ TEST_CASE("a product of quantized tensors is the slow composition, for every rec
       taken += compare_product(dy.columnwise, name, x.columnwise, name, "dw = dy^T x");
     }
     INFO(named.name);
-    CHECK(taken >= (sanitized ? 1 : 2) * 2 * 2);  // data sets, two passes, `exact` and a tensor core
+    CHECK(taken >= (exhaustive() && !sanitized ? 2 : 1) * 2 * 2);  // data sets, two passes, `exact` and a tensor core
   }
 }
 
