@@ -40,14 +40,15 @@ Autocast region_of(const LinearRecipe& recipe, const Delayed& delayed, bool enab
 LinearCall run_forward(Fp8State& state, std::size_t layer, const py::object& x, const py::object& w,
                        const py::object& out, const Array<float>& bias, std::optional<bool> is_first_microbatch,
                        bool training, bool requires_grad, const std::string& recompute, const std::string& zero_rule,
-                       int threads) {
+                       int threads, bool check_shapes) {
   const ForwardOptions options{.bias = view(bias),
                                .is_first_microbatch = is_first_microbatch,
                                .training = training,
                                .requires_grad = requires_grad,
                                .recompute = find_value<Recompute>("recompute", recompute),
                                .zero_rule = find_value<ZeroRule>("zero_rule", zero_rule),
-                               .threads = threads};
+                               .threads = threads,
+                               .check_shapes = check_shapes};
   const MatrixView input = matrix_in(x);
   const std::optional<MatrixView> weight = w.is_none() ? std::nullopt : std::optional(matrix_in(w));
   const LinearOutput y = output_in(out);
@@ -57,9 +58,11 @@ LinearCall run_forward(Fp8State& state, std::size_t layer, const py::object& x, 
 
 void run_backward(Fp8State& state, const LinearCall& call, const py::object& dy, const py::object& dx,
                   const py::object& dw, bool accumulate, const std::optional<Array<std::uint8_t>>& random_bits,
-                  const std::string& zero_rule, int threads) {
-  BackwardOptions options{
-      .accumulate = accumulate, .zero_rule = find_value<ZeroRule>("zero_rule", zero_rule), .threads = threads};
+                  const std::string& zero_rule, int threads, bool check_shapes) {
+  BackwardOptions options{.accumulate = accumulate,
+                          .zero_rule = find_value<ZeroRule>("zero_rule", zero_rule),
+                          .threads = threads,
+                          .check_shapes = check_shapes};
   if (random_bits) options.random = RandomSource{view(*random_bits), 8};
   const MatrixView gradient = matrix_in(dy);
   const LinearOutput input_gradient = output_in(dx);
@@ -149,9 +152,10 @@ void bind_state(py::module_& module) {
       .def("exit_autocast", &exit_autocast)
       .def("forward", &run_forward, py::arg("layer"), py::arg("x"), py::arg("w"), py::arg("out"),
            py::arg("bias").noconvert(), py::arg("is_first_microbatch"), py::arg("training"), py::arg("requires_grad"),
-           py::arg("recompute"), py::arg("zero_rule"), py::arg("threads"))
+           py::arg("recompute"), py::arg("zero_rule"), py::arg("threads"), py::arg("check_shapes"))
       .def("backward", &run_backward, py::arg("call"), py::arg("dy"), py::arg("dx"), py::arg("dw"),
-           py::arg("accumulate"), py::arg("random_bits"), py::arg("zero_rule"), py::arg("threads"))
+           py::arg("accumulate"), py::arg("random_bits"), py::arg("zero_rule"), py::arg("threads"),
+           py::arg("check_shapes"))
       .def("write_weight", &run_write_weight, py::arg("layer"), py::arg("w"), py::arg("recipe"), py::arg("delayed"),
            py::arg("threads"))
       .def(

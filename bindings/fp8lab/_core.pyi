@@ -525,6 +525,7 @@ class Fp8State:
         recompute: str,
         zero_rule: str,
         threads: int,
+        check_shapes: bool,
     ) -> LinearCall: ...
     def backward(
         self,
@@ -536,6 +537,7 @@ class Fp8State:
         random_bits: NDArray[np.uint8] | None,
         zero_rule: str,
         threads: int,
+        check_shapes: bool,
     ) -> None: ...
     def write_weight(self, layer: int, w: Any, recipe: LinearRecipe, delayed: DelayedRecipe, threads: int) -> None: ...
     def is_started(self, layer: int) -> bool: ...

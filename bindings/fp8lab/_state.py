@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -201,6 +202,7 @@ class Fp8State:
     def _begin(self, core: _core.Fp8State) -> None:
         self._core = core
         self._lock = threading.RLock()
+        self._owners: dict[int, weakref.ref[Any]] = {}
 
     @property
     def layers(self) -> int:
@@ -245,6 +247,36 @@ class Fp8State:
 
     def _layer(self, layer: Any) -> int:
         return check_int(layer, "layer", 0, self.layers - 1)
+
+    def _claim(self, layer: int, owner: Any) -> None:
+        """Give a layer to an object, which keeps it as long as it lives. ValueError where another has it: two layers
+        with one history would make the scales of each other."""
+        with self._lock:
+            held = self._owners.get(layer)
+            holder = held() if held is not None else None
+            if holder is owner:
+                return
+            if holder is not None:
+                taken = {one for one, held in self._owners.items() if held() is not None}
+                free = next((one for one in range(self.layers) if one not in taken), None)
+                advice = f"layer={free} is free" if free is not None else "make the Fp8State with more layers"
+                raise ValueError(
+                    f"layer {layer} of the state belongs to another {type(holder).__name__}, whose history it is: give "
+                    f"each a number of its own; {advice}"
+                )
+            self._owners[layer] = weakref.ref(owner)
+
+    def _release(self, layer: int, owner: Any) -> None:
+        """Take a layer back from an object that has it."""
+        with self._lock:
+            held = self._owners.get(layer)
+            if held is not None and held() is owner:
+                del self._owners[layer]
+
+    def _history_of(self, layer: int) -> dict[str, Array]:
+        """What ``arrays`` has of one layer, without its number."""
+        start = f"{layer}."
+        return {name.removeprefix(start): one for name, one in self.arrays().items() if name.startswith(start)}
 
     def enter_autocast(
         self, recipe: RecipeLike, *, delayed: Delayed | None = None, enabled: bool = True, group: str = ""
@@ -320,6 +352,7 @@ class Fp8State:
         recompute: str = "none",
         zero_rule: str = "floor",
         threads: int = 1,
+        check_shapes: bool = True,
     ) -> LinearCall:
         """``x @ w.T + bias`` in the innermost region; the result is ``y`` of the call that it returns.
 
@@ -338,7 +371,7 @@ class Fp8State:
             Whether x, w or bias does.
         recompute : str
             ``first`` for a forward that will be repeated before the backward, ``second`` for that repetition.
-        zero_rule, threads
+        zero_rule, threads, check_shapes
             As for ``linear``.
 
         Raises
@@ -365,7 +398,7 @@ class Fp8State:
             core = self._core.forward(
                 index, inputs, None if weights is None else weights[0], out,
                 _NONE if bias is None else _as_bias(bias, weight_shape[0]), first, *flags,
-                check_name(zero_rule, "zero_rule"), check_threads(threads),
+                check_name(zero_rule, "zero_rule"), check_threads(threads), check_bool(check_shapes, "check_shapes"),
             )  # fmt: skip
         return LinearCall(core, _typed(out, dtype), (shape, weight_shape), (inputs, weights))
 
@@ -380,6 +413,7 @@ class Fp8State:
         random_bits: Any = None,
         zero_rule: str = "floor",
         threads: int = 1,
+        check_shapes: bool = True,
     ) -> LinearGrads:
         """``dy @ w`` and ``dy.T @ x`` of a call of ``forward``; the backward of a region's first layer ends with the
         update.
@@ -394,7 +428,7 @@ class Fp8State:
             As for ``linear_wgrad``; it is the dw of the result.
         random_bits : array_like of uint8, optional
             As for ``linear_dgrad``: one for each code of dy, and both directions take the same.
-        zero_rule, threads
+        zero_rule, threads, check_shapes
             As for ``linear``.
 
         Raises
@@ -425,7 +459,7 @@ class Fp8State:
         with self._lock:
             self._core.backward(
                 call._core, gradient, input_grad, weight_grad, main_grad is not None, _random_bits(random_bits),
-                check_name(zero_rule, "zero_rule"), check_threads(threads),
+                check_name(zero_rule, "zero_rule"), check_threads(threads), check_bool(check_shapes, "check_shapes"),
             )  # fmt: skip
         if main_grad is not None and weight_grad is not None:
             fill(main_grad, weight_grad)

@@ -111,11 +111,11 @@ def check_checkpoint(make, folder):
     losses = train(model, steps)
     assert all(map(np.isfinite, losses))
     torch.save(model.state_dict(), folder / "model.pt")
-    np.savez(folder / "fp8.npz", **done.state.arrays())
+    torch.save(done.state_dict(), folder / "fp8.pt")
     expected = train(model, 2, steps)
     other, restored = made()
     other.load_state_dict(torch.load(folder / "model.pt"))
-    restored.state.load_arrays(np.load(folder / "fp8.npz"), delayed=DELAYED)
+    restored.load_state_dict(torch.load(folder / "fp8.pt", weights_only=True))
     assert train(other, 2, steps) == expected
     assert arrays_of(restored.state) == arrays_of(done.state)
     for one, two in zip(model.parameters(), other.parameters()):
@@ -124,6 +124,28 @@ def check_checkpoint(make, folder):
     third, _ = made()
     third.load_state_dict(torch.load(folder / "model.pt"))
     assert train(third, 2, steps) != expected
+
+
+def test_the_state_of_a_conversion_is_that_of_its_layers_by_name():
+    model = two_layers()
+    done = fp8lab.torch.convert(model, "te_delayed_hopper", delayed=DELAYED)
+    assert {name: tuple(one.shape) for name, one in done.state_dict().items()} == {"0": (0,), "2": (0,)}
+    model(drawn(32, 64, 1)).square().mean().backward()
+    kept, arrays = done.state_dict(), done.state.arrays()
+    assert kept["2"].shape == (3, 6) and float(kept["2"][1, 0]) == float(arrays["1.w.scale"])
+    other = two_layers()
+    again = fp8lab.torch.convert(other, "te_delayed_hopper", delayed=DELAYED)
+    for wrong, message in (
+        ({"0": kept["0"]}, "lacks '2'"),
+        ({**kept, "x": kept["0"]}, "has 'x'"),
+        ([1], "mapping"),
+        ({**kept, "2": kept["2"][:2]}, "shape"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            again.load_state_dict(wrong)
+        assert again.state.arrays() == {}
+    again.load_state_dict(kept)
+    assert arrays_of(again.state) == arrays_of(done.state)
 
 
 def arrays_of(state):

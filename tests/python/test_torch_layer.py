@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """fp8lab.torch: gradients of torch networks are those of the layers that C++ computes, bit for bit."""
 
+import copy
+import gc
+
 import fp8lab
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 import fp8lab.torch  # noqa: E402
+from torch_models import EXHAUSTIVE  # noqa: E402
 
 RECIPES = [one.name for one in fp8lab.linear_recipes() if not one.name.startswith(("te_nvfp4", "deepseek"))]
 
@@ -146,6 +150,171 @@ def test_stochastic_rounding_takes_a_generator():
     assert torch.equal(gradient(1), gradient(1)) and not torch.equal(gradient(1), gradient(2))
 
 
+SHORT = fp8lab.Delayed(amax_history_len=4)
+
+
+def delayed_pair():
+    """Two layers over one state."""
+    torch.manual_seed(3)
+    state = fp8lab.Fp8State(layers=2)
+    return torch.nn.ModuleList(
+        fp8lab.torch.Linear(64, 64, recipe="te_delayed_hopper", state=state, layer=i, delayed=SHORT) for i in range(2)
+    )
+
+
+def descend(pair, steps, first=0):
+    """Losses of some steps; histories move."""
+    losses = []
+    for step in range(first, first + steps):
+        pair.zero_grad()
+        with pair[0].state.autocast("te_delayed_hopper", delayed=SHORT):
+            y = pair[1](torch.relu(pair[0](tensor(32, 64, step, 1 + step))))
+        loss = y.float().square().mean()
+        loss.backward()
+        with torch.no_grad():
+            for one in pair.parameters():
+                one -= one.grad
+        losses.append(loss.item())
+    return losses
+
+
+def test_a_checkpoint_has_the_histories(tmp_path):
+    pair = delayed_pair()
+    descend(pair, 3)
+    torch.save(pair.state_dict(), tmp_path / "pair.pt")
+    expected = descend(pair, 2, 3)
+    stored = torch.load(tmp_path / "pair.pt", weights_only=True)
+    other = delayed_pair()
+    assert other.load_state_dict(stored).missing_keys == []
+    arrays = other[0].state.arrays()
+    for layer in range(2):
+        for row, name in enumerate(("x", "w", "dy")):
+            kept = [arrays[f"{layer}.{name}.{part}"] for part in ("scale", "scale_inv", "amax_history")]
+            assert bits(stored[f"{layer}._extra_state"][row]) == np.hstack(kept).astype(np.float32).tobytes()
+    assert descend(other, 2, 3) == expected
+    assert other.state_dict().keys() == stored.keys()
+    # A state that has begun begins anew by what a layer saved before its first step.
+    other.load_state_dict(delayed_pair().state_dict())
+    assert descend(other, 3) == descend(delayed_pair(), 3)
+    # torch refuses weights alone; they give other losses.
+    weights = {name: value for name, value in stored.items() if "_extra_state" not in name}
+    third = delayed_pair()
+    with pytest.raises(RuntimeError, match='Missing key.*"0._extra_state"'):
+        third.load_state_dict(weights)
+    third.load_state_dict(weights, strict=False)
+    assert descend(third, 2, 3) != expected
+    for wrong, message in (
+        (torch.zeros(2, 6), r"\(3, 2 \+ amax_history_len\)"),
+        (torch.zeros(3, 6).double(), "float32"),
+        (3, "tensor"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            third[0].set_extra_state(wrong)
+
+
+def test_two_layers_have_no_history_in_common():
+    state = fp8lab.Fp8State(layers=2)
+    first = fp8lab.torch.Linear(64, 64, recipe="te_delayed_hopper", state=state)
+    with pytest.raises(ValueError, match="layer 0 of the state belongs to another Linear.*layer=1 is free"):
+        fp8lab.torch.Linear(64, 64, recipe="te_delayed_hopper", state=state)
+    second = fp8lab.torch.Linear(64, 64, recipe="te_delayed_hopper", state=state, layer=1)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64))
+    with pytest.raises(ValueError, match="layer 0 of the state belongs.*make the Fp8State with more layers"):
+        fp8lab.torch.convert(model, "te_delayed_hopper", state=state)
+    assert type(model[0]) is torch.nn.Linear
+    # One layer called twice is one layer; a copy has a state of its own, and claims its layer there.
+    x = tensor(32, 64, 1)
+    first(first(x))
+    other = copy.deepcopy(torch.nn.ModuleList([first, second]))
+    assert other[0].state is other[1].state is not state
+    other[0](x)
+    with pytest.raises(ValueError, match="layer 0 of the state"):
+        fp8lab.torch.Linear(64, 64, recipe="te_delayed_hopper", state=other[0].state)
+    shallow = copy.copy(first)
+    with pytest.raises(ValueError, match="layer 0 of the state"):
+        shallow(x)
+    # A layer that is gone leaves its number.
+    del first, shallow
+    gc.collect()
+    done = fp8lab.torch.convert(model, "te_delayed_hopper", state=state)
+    done.undo()
+    fp8lab.torch.convert(torch.nn.Linear(64, 64), "te_delayed_hopper", state=state)
+
+
+def test_recomputation_runs_the_layer_that_there_is():
+    from torch.utils.checkpoint import checkpoint
+
+    layer = fp8lab.torch.Linear(64, 64, recipe="te_current_scaling_hopper")
+    x = leaf(tensor(32, 64, 1))
+    expected = torch.autograd.grad(layer(x).float().square().sum(), [x, layer.weight])
+    again = torch.autograd.grad(checkpoint(layer, x, use_reentrant=False).float().square().sum(), [x, layer.weight])
+    assert all(map(torch.equal, expected, again))
+
+
+@pytest.mark.skipif(not EXHAUSTIVE, reason="imports torch.distributed and the compiler: ./dev test --exhaustive")
+def test_several_processes_wrap_the_layer(tmp_path):
+    pair, plain = delayed_pair(), delayed_pair()
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        wrapped = torch.nn.parallel.DistributedDataParallel(pair[0])
+        for layer in (wrapped, plain[0]):
+            layer(tensor(32, 64, 1)).float().square().mean().backward()
+        assert torch.equal(pair[0].weight.grad, plain[0].weight.grad) and pair[0].state == plain[0].state
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.skipif(not EXHAUSTIVE, reason="the compiler's import takes seconds: ./dev test --exhaustive")
+def test_a_compiled_layer_breaks_the_graph():
+    import torch._dynamo
+
+    pair, other = delayed_pair(), delayed_pair()
+    compiled = torch.compile(torch.nn.Sequential(*other), backend="eager")
+    x = tensor(32, 64, 1)
+    assert torch.equal(compiled(x), pair[1](pair[0](x)))
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="by code that torch.compile does not see"):
+        torch.compile(torch.nn.Sequential(*other), backend="eager", fullgraph=True)(x)
+
+
+def test_a_layer_takes_over_a_linear():
+    torch.manual_seed(1)
+    plain = torch.nn.Linear(64, 32).eval()
+    layer = fp8lab.torch.Linear.from_linear(plain, "te_current_scaling_hopper")
+    assert layer.weight is plain.weight and layer.bias is plain.bias and not layer.training
+    assert repr(layer) == (
+        "Linear(in_features=64, out_features=32, bias=True, recipe=te_current_scaling_hopper, layer=0)"
+    )
+    x = tensor(32, 64, 1)
+    expected = fp8lab.linear(x, plain.weight.detach(), plain.bias.detach(), recipe="te_current_scaling_hopper")
+    assert bits(layer(x)) == expected.tobytes()
+    without = fp8lab.torch.Linear.from_linear(torch.nn.Linear(64, 32, bias=False), "exact")
+    assert without.bias is None and "bias=False, recipe=exact" in repr(without)
+    # Two layers may share a parameter, as tied weights do; each has a layer of its own.
+    state = fp8lab.Fp8State(2)
+    tied = [fp8lab.torch.Linear.from_linear(plain, "te_delayed_hopper", state=state, layer=i) for i in range(2)]
+    assert tied[0].weight is tied[1].weight
+
+
+def test_sizes_that_a_system_refuses_are_computed_where_that_is_asked():
+    layer = fp8lab.torch.Linear(64, 30, recipe="te_current_scaling_hopper", check_shapes=False)
+    x, dy = leaf(tensor(5, 64, 1)), tensor(5, 30, 2).bfloat16()
+    y = layer(x)
+    y.backward(dy)
+    how = {"recipe": "te_current_scaling_hopper", "check_shapes": False}
+    w = layer.weight.detach()
+    assert bits(y) == fp8lab.linear(x.detach(), w, layer.bias.detach(), **how).tobytes()
+    assert bits(layer.weight.grad) == fp8lab.linear_wgrad(dy, x.detach(), **how).astype(np.float32).tobytes()
+    assert bits(x.grad) == fp8lab.linear_dgrad(dy, w, **how).astype(np.float32).tobytes()
+    with pytest.raises(ValueError, match="tokens.*check_shapes"):
+        fp8lab.torch.linear(x, tensor(32, 64, 1), recipe="te_current_scaling_hopper")
+
+
+class Doubled(torch.nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -161,6 +330,37 @@ def test_stochastic_rounding_takes_a_generator():
         (lambda x, w: fp8lab.torch.linear(x, w, recipe="exact", generator=3), "generator must be a torch.Generator"),
         (lambda x, w: fp8lab.torch.Linear(64, 64, recipe="exact", dtype=torch.float64), "dtype must be torch.float32"),
         (lambda x, w: fp8lab.torch.Linear(0, 64, recipe="exact"), "in_features must be"),
+        (
+            lambda x, w: fp8lab.torch.Linear(64, 30, recipe="te_delayed_hopper"),
+            "the recipe does not take the shape: w: out .rows. must be a multiple of 8, not 30.*check_shapes=False makes the layer",
+        ),
+        (lambda x, w: fp8lab.torch.Linear(64, 64, recipe="exact", check_shapes=1), "check_shapes must be a bool"),
+        (lambda x, w: fp8lab.torch.linear(x, w, recipe="exact", check_shapes=None), "check_shapes must be a bool"),
+        (lambda x, w: fp8lab.torch.Linear(64, 64, recipe="exact", threads=-1), "threads must be"),
+        (
+            lambda x, w: fp8lab.torch.Linear.from_linear(torch.nn.ReLU(), "exact"),
+            "linear must be a torch.nn.Linear, not a? ?ReLU",
+        ),
+        (
+            lambda x, w: fp8lab.torch.Linear.from_linear(Doubled(64, 64), "exact"),
+            "linear cannot be taken over: .*Doubled has a forward of its own",
+        ),
+        (
+            lambda x, w: fp8lab.torch.Linear.from_linear(torch.nn.Linear(64, 64, device="meta"), "exact"),
+            "its weight is on meta",
+        ),
+        (
+            lambda x, w: fp8lab.torch.Linear.from_linear(torch.nn.Linear(64, 64).double(), "exact"),
+            "its weight is float64",
+        ),
+        (
+            lambda x, w: fp8lab.torch.Linear.from_linear(torch.nn.Linear(60, 64), "te_mxfp8_blackwell"),
+            "must be a multiple of 16, not 60",
+        ),
+        (
+            lambda x, w: fp8lab.torch.Linear.from_linear(torch.nn.Linear(64, 64), "te_mxfp8_hopper"),
+            "unknown linear recipe",
+        ),
     ],
 )
 def test_wrong_calls_are_refused(call, message):

@@ -11,9 +11,10 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 
 from fp8lab._arrays import check_threads, kind_of
 from fp8lab._delayed import Delayed
-from fp8lab._linear import LinearRecipe, _as_linear_recipe, linear_recipes
+from fp8lab._linear import LinearRecipe, _as_linear_recipe
 from fp8lab._state import Fp8State, RecipeLike, _as_delayed
 from fp8lab.torch._converted import FIELDS, ConvertedLinear, Region, class_of, runs_forward
+from fp8lab.torch._linear import load_history, name_of, packed_history
 from fp8lab.torch._selection import (
     LeftModule,
     Patterns,
@@ -61,8 +62,8 @@ class Conversion:
     recipe : LinearRecipe
     delayed : Delayed
     state : Fp8State
-        Of all converted layers; no part of ``model.state_dict()``. A checkpoint is both: ``state.arrays()`` has
-        histories and scales.
+        Of all converted layers; no part of ``model.state_dict()``, whose keys stay those of the model. A checkpoint is
+        both: ``state_dict()`` of the conversion has histories and scales.
     converted : tuple of ConvertedModule
     left : tuple of LeftModule
     """
@@ -88,11 +89,37 @@ class Conversion:
                 return one
         raise KeyError(name)
 
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Histories and scales of the converted layers by the names of their modules, for ``torch.save``: without them
+        a run under delayed scaling that goes on from a checkpoint has other losses. Each is the tensor that
+        ``fp8lab.torch.Linear`` keeps as ``_extra_state``."""
+        return {one.name: packed_history(self.state, one.layer) for one in self.converted}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Takes what ``state_dict`` gave.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For names that are not those of the converted layers, and for other tensors; nothing is taken then.
+        """
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(f"state_dict must be a mapping of names to tensors, not {kind_of(state_dict)}")
+        layers = {one.name: one.layer for one in self.converted}
+        for title, strange in (("has", set(state_dict) - set(layers)), ("lacks", set(layers) - set(state_dict))):
+            if strange:
+                raise ValueError(f"state_dict {title} {min(map(str, strange))!r}: it must have the converted layers")
+        tried = self.state.copy()
+        for state in (tried, self.state):
+            for name, layer in layers.items():
+                load_history(state, layer, state_dict[name], self.delayed)
+
     def undo(self) -> None:
         """Gives each module back its class; parameters have the values that they have now. A second call does
         nothing."""
         while self._kinds:
             module, kind = self._kinds.pop()
+            module.state._release(module.layer, module)
             module.__class__ = kind
             for field in FIELDS:
                 delattr(module, field)
@@ -116,7 +143,7 @@ class Conversion:
         self._handles.append(self.model.register_forward_hook(region.leave, always_call=True))
 
     def __str__(self) -> str:
-        lines = [f"{len(self.converted)} layers by {_name_of(self.recipe)}:"]
+        lines = [f"{len(self.converted)} layers by {name_of(self.recipe)}:"]
         lines += [f"  {one}" for one in self.converted]
         if self.left:
             lines += [f"left as they were: {len(self.left)}", *(f"  {one}" for one in self.left)]
@@ -124,10 +151,6 @@ class Conversion:
 
     def __repr__(self) -> str:
         return f"<fp8lab.torch.Conversion of {len(self.converted)} layers, {len(self.left)} left as they were>"
-
-
-def _name_of(recipe: LinearRecipe) -> str:
-    return next((one.name for one in linear_recipes() if one.recipe == recipe), "a recipe of one's own")
 
 
 def convert(
@@ -207,6 +230,13 @@ def convert(
         state = Fp8State(len(chosen))
     elif state.layers < len(chosen):
         raise ValueError(f"state has {state.layers} layers, and {len(chosen)} are converted")
+    try:
+        for layer, (_, module) in enumerate(chosen):
+            state._claim(layer, module)
+    except ValueError:
+        for layer, (_, module) in enumerate(chosen):
+            state._release(layer, module)
+        raise
     # 2. Convert those that can be.
     shared = names_of_weights(model)
     converted = tuple(

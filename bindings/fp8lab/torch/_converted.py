@@ -12,7 +12,7 @@ from fp8lab._linear import LinearRecipe
 from fp8lab._linear import linear as _array_linear
 from fp8lab._scaling import Quantized
 from fp8lab._state import Fp8State
-from fp8lab.torch._linear import as_tensor, check_tensor, linear
+from fp8lab.torch._linear import as_tensor, check_tensor, linear, name_of
 from fp8lab.torch._uncompiled import uncompiled
 
 __all__ = ["FIELDS", "ConvertedLinear", "Region", "class_of", "is_delayed", "runs_forward"]
@@ -47,6 +47,7 @@ class ConvertedLinear(torch.nn.Linear):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """``fp8lab.torch.linear`` of the input."""
         x, bias = check_tensor(input, "input"), self.bias
+        self.state._claim(self.layer, self)  # a copy has a copy of the state, which knows it from here on
         if torch.is_autocast_enabled("cpu"):
             x = x.to(torch.get_autocast_dtype("cpu"))
         if self.codes is not None:
@@ -85,7 +86,8 @@ class ConvertedLinear(torch.nn.Linear):
         """What torch prints of it."""
         inputs, outputs = self._sizes()
         source = ", of an FP8 checkpoint's codes" if self.codes is not None else ""
-        return f"in_features={inputs}, out_features={outputs}, bias={self.bias is not None}, layer={self.layer}{source}"
+        sizes = f"in_features={inputs}, out_features={outputs}"
+        return f"{sizes}, bias={self.bias is not None}, recipe={name_of(self.recipe)}, layer={self.layer}{source}"
 
 
 class _ConvertedConv1D(ConvertedLinear):

@@ -116,7 +116,11 @@ def _operands(device: Device, self: Any, mat2: Any, *, counts_pairs: bool) -> tu
     packed = 2 if counts_pairs and self.dtype is _FP4 else 1
     for size, what in ((packed * self.shape[1], "K"), (mat2.shape[1], "N")):
         if size % 16:
-            raise RuntimeError(f"_scaled_mm takes a {what} that is a multiple of 16, not {size}")
+            of_torch = ""
+            if what == "K":  # programs look for the words of PyTorch
+                of_torch = "Expected trailing dimension of mat1 to be divisible by 16 but got mat1 shape: "
+                of_torch += f"({self.shape[0]}x{self.shape[1]}). "
+            raise RuntimeError(f"{of_torch}_scaled_mm takes a {what} that is a multiple of 16, not {size}")
     return self.detach(), mat2.detach().t()
 
 

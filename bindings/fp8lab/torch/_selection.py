@@ -13,9 +13,8 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from fp8lab._arrays import kind_of, short
 from fp8lab._linear import LinearRecipe
 from fp8lab._scaling import Quantized
-from fp8lab._shapes import shape_fits
 from fp8lab.torch._converted import ConvertedLinear
-from fp8lab.torch._linear import DTYPES
+from fp8lab.torch._linear import DTYPES, misfit
 
 __all__ = [
     "LeftModule",
@@ -33,7 +32,6 @@ __all__ = [
 Patterns = str | Iterable[str] | Callable[[str], bool]
 
 _CONV1D = ("transformers.pytorch_utils", "Conv1D")  # the class is found by its name: nobody imports the package for it
-_TOKENS = 1 << 12  # a number of rows that every rule takes: only the sizes of the weight are judged here
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,8 +83,8 @@ def sizes_of(module: Any) -> tuple[int, int]:
     return (int(module.nx), int(module.nf)) if is_conv1d(module) else (module.in_features, module.out_features)
 
 
-def reason_of(module: Any, recipe: LinearRecipe, codes: Quantized | None) -> str | None:
-    """Why a linear module cannot be converted; None: it can."""
+def reason_of(module: Any, recipe: LinearRecipe | None, codes: Quantized | None) -> str | None:
+    """Why a linear module cannot be converted; None: it can. Without a recipe all shapes are taken."""
     reason = _reason_of_class(module)
     if reason is not None:
         return reason
@@ -103,10 +101,7 @@ def reason_of(module: Any, recipe: LinearRecipe, codes: Quantized | None) -> str
     stored = (inputs, outputs) if is_conv1d(module) else (outputs, inputs)
     if codes is None and tuple(module.weight.shape) != stored:
         return f"its weight has the shape {tuple(module.weight.shape)}, not {stored}"
-    for fit in shape_fits(recipe, _TOKENS, inputs, outputs):
-        if not fit.fits and fit.dimension != "tokens":
-            return f"the recipe does not take the shape: {fit}"
-    return None
+    return None if recipe is None else misfit(recipe, inputs, outputs)
 
 
 def _selection(patterns: Any, argument: str, names: set[str]) -> Callable[[str], bool]:

@@ -22,12 +22,12 @@ def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
     apart: list[Callable[..., Any]] = []
 
     @functools.wraps(function)
-    def call(*args: Any) -> Any:
+    def call(*args: Any, **options: Any) -> Any:
         if "torch._dynamo" not in sys.modules:
-            return function(*args)
+            return function(*args, **options)
         if not apart:
             apart.append(torch._dynamo.disable(function, reason=_REASON))
-        return apart[0](*args)
+        return apart[0](*args, **options)
 
     call._torchdynamo_disable = True  # type: ignore[attr-defined]
     call._torchdynamo_disable_msg = _REASON  # type: ignore[attr-defined]

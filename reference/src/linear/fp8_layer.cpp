@@ -162,7 +162,10 @@ class Forward {
     take_weight(w);
     const LinearInput weight =
         call_.weight != nullptr ? LinearInput(std::cref(call_.weight->rowwise)) : LinearInput(call_.w);
-    const LinearOptions how{.bias = options_.bias, .zero_rule = options_.zero_rule, .threads = options_.threads};
+    const LinearOptions how{.bias = options_.bias,
+                            .zero_rule = options_.zero_rule,
+                            .threads = options_.threads,
+                            .check_shapes = options_.check_shapes};
     std::visit([&](auto out) { linear(call_.recipe, input_of(input.rowwise, x), weight, out, how); }, y);
     finish();
     change_.commit();
@@ -413,7 +416,8 @@ void backward(Fp8State& state, const LinearCall& call, const MatrixView& dy, Lin
   const Directions gradient = cast("dy", dy, how);
   if (how.reads_history()) change.tell(call.layer, "dy", "cast", layer.backward);
   // 3. The products.
-  LinearOptions product{.zero_rule = options.zero_rule, .threads = options.threads};
+  LinearOptions product{
+      .zero_rule = options.zero_rule, .threads = options.threads, .check_shapes = options.check_shapes};
   if (is_wanted(dx)) {
     const auto weight = weight_of_backward(call, layer, state.rules);
     if (call.delayed && weight != nullptr) tell_read(change, call.layer, *weight);

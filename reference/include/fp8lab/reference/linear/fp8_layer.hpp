@@ -35,6 +35,7 @@ struct ForwardOptions {
   Recompute recompute = Recompute::none;
   ZeroRule zero_rule = ZeroRule::floor;
   int threads = 1;
+  bool check_shapes = true;  ///< as LinearOptions has it
 };
 
 /// The tensors and facts that a layer's forward keeps for its backward. The views of x and w are those of the caller,
@@ -79,6 +80,7 @@ struct BackwardOptions {
   std::optional<RandomSource> random = {};  ///< as LinearOptions has it
   ZeroRule zero_rule = ZeroRule::floor;
   int threads = 1;
+  bool check_shapes = true;  ///< as LinearOptions has it
 };
 
 /// dx = dy w and dw = dy^T x of a call of forward(). dy is cast with the scale of its history, and its amax goes there.
