@@ -418,7 +418,7 @@ def numbers(kind):
 def main() -> None:
     parser = argparse.ArgumentParser(description="Trains a small transformer under FP8 recipes, beside BF16.")
     parser.add_argument("--recipe", type=numbers(str), help=f"of {', '.join(RECIPES)}; all of the device by default")
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--seed", type=numbers(int), default=[1], help="one or several")
     parser.add_argument("--threshold", type=numbers(float), default=[0.1, 0.2, 0.3, 0.5], help="distances to look for")
     parser.add_argument("--every", type=int, default=1, help="distances are written of every so many steps")

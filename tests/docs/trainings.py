@@ -9,7 +9,7 @@ PAGE = ROOT / "docs" / "train_without_the_hardware.md"
 PROGRAM = ROOT / "docs" / "examples" / "train_without_the_hardware.py"
 RESULTS = ROOT / "docs" / "data" / "train_without_the_hardware"
 THRESHOLDS = [0.1, 0.3]
-STEPS = [1, 10, 40, 70, 100]
+STEPS = [1, 10, 50, 100, 200]
 
 
 def program():
