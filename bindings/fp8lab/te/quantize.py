@@ -18,6 +18,7 @@ import torch
 import fp8lab
 from fp8lab.te._activation import active_device, active_generator
 from fp8lab.te._functions import refuse
+from fp8lab.te._observers import OBSERVERS
 from fp8lab.te._releases import NEWEST, installed_release
 from fp8lab.te.tensors import (
     element_type,
@@ -74,6 +75,8 @@ def quantize_as(
     if tensor.numel() and not is_noop:
         kind = kind_of_quantizer(quantizer)
         _WRITERS[kind](quantizer, matrix(tensor), result, {"amax": amax, "has_noop": noop is not None})
+        for observer in OBSERVERS:
+            observer.saw_cast(quantizer, matrix(tensor), result, amax)
     return result
 
 
@@ -466,7 +469,8 @@ def as_quantized(tensor: Any, direction: str | None = None) -> Any:
     scales = getattr(tensor, f"_{direction}_scale_inv")
     if codes is None or scales is None:
         raise ValueError(f"the {type(tensor).__name__} has no {direction} data")
-    codes = codes.detach().reshape(-1, codes.shape[-1])
+    is_transposed = kind == "block" and direction == "columnwise"  # (in, ...) of a tensor (..., in)
+    codes = codes.detach().reshape(*((codes.shape[0], -1) if is_transposed else (-1, codes.shape[-1])))
     if kind == "mxfp8":
         recipe = _mxfp8_recipe(format_name(tensor._fp8_dtype), False, False)
         return _from_codes(codes, scales, recipe, direction, tensor._with_gemm_swizzled_scales)

@@ -19,7 +19,7 @@ from fp8lab._outcomes import cast_bounds
 from fp8lab._recipes import Recipe
 from fp8lab._scaling import Quantized, dequantize, hadamard_columns, quantize
 
-__all__ = ["CAUSES", "Cast", "cast_of", "causes_of", "scale_for", "widened"]
+__all__ = ["CAUSES", "Cast", "cast_of", "causes_of", "measured", "scale_for", "widened"]
 
 #: The parts of an output's error, in the order of the chain from the real product to the output.
 CAUSES = ("x_cast", "w_cast", "accumulation", "output_rounding", "total")
@@ -69,10 +69,9 @@ def scale_for(amax: float, delayed: Delayed, backward: bool) -> float:
     return history.scale
 
 
-def _saturated(x: Array, quantized: Quantized) -> int:
+def _saturated(x: Array, quantized: Quantized, factor: float | None) -> int:
     """Elements that lie beyond the format's largest value after they are scaled and rounded."""
     bound = np.float32(cast_bounds(quantized.format).positive.saturated)
-    factor = quantized.factor
     if factor is not None:
         return int(np.count_nonzero(np.abs(x * np.float32(factor)) >= bound))
     rows, columns = quantized.tile
@@ -93,11 +92,17 @@ def cast_of(
     factor = quantized.factor
     used = math.nan if factor is None else float(factor)
     lag = math.nan if factor is None else 1.0 if scale is None else used / wanted
-    made = Cast(
-        float(np.max(np.abs(x), initial=0.0)), used, lag, x.size, int(np.count_nonzero((back == 0) & (seen != 0))),
-        _saturated(seen, quantized), errors(back, seen),
+    return measured(x, seen, quantized, back, used, lag), quantized, back
+
+
+def measured(x: Array, seen: Array, quantized: Quantized, back: Array, scale: float, scale_lag: float) -> Cast:
+    """What a cast of x did; ``seen`` is what was rounded, ``back`` what comes back of it, and the scale NaN where there
+    is no single one."""
+    return Cast(
+        float(np.max(np.abs(x), initial=0.0)), scale, scale_lag, x.size,
+        int(np.count_nonzero((back == 0) & (seen != 0))),
+        _saturated(seen, quantized, None if math.isnan(scale) else scale), errors(back, seen),
     )  # fmt: skip
-    return made, quantized, back
 
 
 def causes_of(

@@ -15,9 +15,11 @@ from fp8lab._arrays import Array, check_int, check_path, kind_of
 from fp8lab._document import Document
 from fp8lab._linear import LinearRecipe, _linear_recipe
 from fp8lab._state import Fp8State, LinearCall
+from fp8lab.te._observers import OBSERVERS as TE_OBSERVERS
 from fp8lab.torch._converted import ConvertedLinear
 from fp8lab.torch._linear import OBSERVERS, Linear
 from fp8lab.torch._observed import Cast, cast_of, causes_of, scale_for, widened
+from fp8lab.torch._watched_te import BOTH_WAYS, TEModules, merge
 
 __all__ = ["Watch", "watch"]
 
@@ -81,8 +83,12 @@ class Watch:
         for name, module in model.named_modules():
             if isinstance(module, (ConvertedLinear, Linear)):
                 self._layers.setdefault((id(module.state), module.layer), (name, module))
-        if not self._layers:
+        self._modules = TEModules(model)
+        if not self._layers and not self._modules:
             raise ValueError("model has no layer that fp8lab.torch computes: convert() it first")
+        if causes_every and not self._layers:
+            raise ValueError("causes_every is for layers of convert() and fp8lab.torch.Linear: the model has none")
+        self._names = [*dict.fromkeys(name for name, _ in self._layers.values()), *self._modules.names()]
         self._causes_every, self._first_step = causes_every, first_step
         self.steps = 0
         self._casts: dict[tuple[int, str, str, str], Cast] = {}
@@ -95,10 +101,14 @@ class Watch:
             raise RuntimeError("the model is watched already by this watch")
         self._handle = self._model.register_forward_pre_hook(self._begins)
         OBSERVERS.append(self)
+        if self._modules:
+            TE_OBSERVERS.append(self)
         return self
 
     def __exit__(self, *_error: object) -> None:
         OBSERVERS.remove(self)
+        if self._modules:
+            TE_OBSERVERS.remove(self)
         self._handle.remove()
         self._handle = None
 
@@ -137,12 +147,7 @@ class Watch:
     def _keep(self, step: int, name: str, names: tuple[str, str], made: Any) -> None:
         if made is None:
             return
-        key = (step, name, *names)
-        cast = made[0]
-        if key in self._casts:
-            self._casts[key].merge(cast)
-        else:
-            self._casts[key] = Cast(**vars(cast))
+        merge(self._casts, (step, name, *names), made[0])
 
     def saw_forward(self, state: Fp8State, call: LinearCall, bias: Any) -> None:
         """After a forward of a layer, whose scales are still those that it used."""
@@ -188,10 +193,27 @@ class Watch:
                 made = self._cast(place, (pass_name, tensor), tensors[tensor], cast, own_bits)
             self._keep(step, name, (pass_name, tensor), made)
 
+    def saw_cast(self, quantizer: Any, x: Any, result: Any, amax: Any) -> None:
+        """After a cast of Transformer Engine's; its scale is still the one that it used."""
+        place = self._modules.place_of(quantizer)
+        if place is None:
+            return
+        step, (name, tensor, _) = self._step, place
+        for pass_name, cast in self._modules.casts_of(place, quantizer, x, result, amax):
+            merge(self._casts, (step, name, pass_name, tensor), cast)
+        if tensor != "dy":
+            return
+        # The backward reads what the forward has cast: the codes of a tensor with one scale.
+        both = (("dgrad", "dy"), ("wgrad", "dy"))
+        for first, second in (*BOTH_WAYS, both):
+            cast = self._casts.get((step, name, *first))
+            if cast is not None and not math.isnan(cast.scale):
+                self._casts[(step, name, *second)] = Cast(**vars(cast))
+
     # --- what it gives ------------------------------------------------------------------------------------------------
 
     def _rows(self) -> list[tuple[Any, ...]]:
-        order = {name: index for index, (name, _) in enumerate(self._layers.values())}
+        order = {name: index for index, name in enumerate(self._names)}
         passes = ("fprop", "dgrad", "wgrad")
         keys = sorted(self._casts, key=lambda key: (key[0], order[key[1]], passes.index(key[2]), key[3]))
         return [(*key, *_numbers_of(self._casts[key])) for key in keys]
@@ -245,7 +267,7 @@ class Watch:
         steps = sorted({key[0] for key in self._casts})
         if not steps:
             raise ValueError("nothing was watched yet: there are no amaxes to write")
-        places = [(name, *place) for name, _ in self._layers.values() for place in _TRACED]
+        places = [(name, *place) for name in self._names for place in _TRACED]
         kept = [one for one in places if any((step, *one) in self._casts for step in steps)]
         lines = ["step," + ",".join(f"{name}.{tensor}".lstrip(".") for name, _, tensor in kept)]
         for step in steps:
@@ -258,7 +280,7 @@ class Watch:
         return self.document.text()
 
     def __repr__(self) -> str:
-        return f"<fp8lab.torch.Watch of {len(self._layers)} layers, {self.steps} steps>"
+        return f"<fp8lab.torch.Watch of {len(self._names)} layers, {self.steps} steps>"
 
 
 def _tensors_of(call: LinearCall) -> tuple[Array, Array]:
@@ -332,10 +354,13 @@ def watch(model: torch.nn.Module, *, causes_every: int = 0, first_step: int = 0)
     Parameters
     ----------
     model : torch.nn.Module
-        One that ``convert`` converted, or that has layers of ``fp8lab.torch.Linear``.
+        One that ``convert`` converted, or that has layers of ``fp8lab.torch.Linear`` or Transformer Engine's modules:
+        Linear, LayerNormLinear, LayerNormMLP, GroupedLinear, under ``fp8lab.te``, also within TransformerLayer. A
+        LayerNormMLP is two layers, ``fc1`` and ``fc2``.
     causes_every : int
         In every so manieth step, the error of each layer's output is split by cause: the casts of x and of w, the
         accumulation, the rounding of the output. That computes each fprop once more, and its real product. 0: never.
+        Not of Transformer Engine's modules.
     first_step : int
         The number of the first step, of a run that goes on.
 
