@@ -44,6 +44,10 @@ py::dict told(const Diagnosis& found) {
   all["correct"] = found.correct();
   all["in_order"] = found.is_in_order;
   all["telling"] = found.is_telling;
+  py::dict exercised;
+  for (const doctor::Exercised& one : found.exercised) exercised[py::str(std::string(name_of(one.kind)))] = one.count;
+  all["exercised"] = exercised;
+  all["unexercised"] = found.unexercised();
   return all;
 }
 
@@ -88,6 +92,15 @@ void bind_diagnose(py::module_& module) {
       py::arg("x"), py::arg("source"), py::arg("codes"), py::arg("format"), py::arg("scales"), py::arg("scale_format"),
       py::arg("tensor_scale"), py::arg("expected"), py::arg("expected_name"), py::arg("direction"), py::arg("shown"),
       py::arg("threads"));
+  module.def(
+      "exercise",
+      [](const Recipe& recipe, bool columnwise, const std::string& input_type) {
+        const Format type = input_type == "float32" ? binary32 : find_format(input_type).format;
+        const Direction direction = columnwise ? Direction::columnwise : Direction::rowwise;
+        const doctor::ExerciseInput made = doctor::exercise(recipe, direction, type);
+        return py::array_t<float>({made.rows, made.columns}, made.values.data());
+      },
+      py::arg("recipe"), py::arg("columnwise"), py::arg("input_type"));
   module.def(
       "note_on_pairs",
       [](const std::vector<std::uint64_t>& shape_of_x, const std::vector<std::uint64_t>& shape_of_codes) {

@@ -114,6 +114,25 @@ class Diagnosis:
     rest: tuple[str, ...]  #: one sentence for each place where codes lie that the first explanation leaves unexplained
     notes: tuple[str, ...]
     input_type: str
+    exercised: dict[
+        str, int
+    ]  #: where it is correct: how many elements or tiles of x are of each kind that tells kernels
+    #: the kinds that x has not, and that one tensor can have: what the verdict does not say; ``exercise()`` has them
+    unexercised: tuple[str, ...]
+
+    def exercise(self) -> Array:
+        """A tensor that has all that tells kernels of the first explanation's recipe apart, as far as one tensor can:
+        exact ties, subnormal codes, zeros, tiles of zeros, incomplete tiles, and where tiles have scales of their own,
+        NaN, infinity and amaxes at the edges of binades.
+
+        Returns
+        -------
+        ndarray of float32, (rows, columns)
+            The type of x holds each value.
+        """
+        first = self.explanations[0]._made
+        made: Array = _core.exercise(first.recipe, first.columnwise, self.input_type)
+        return made
 
     def probe(self, explanations: tuple[Explanation, ...] | None = None) -> Probe:
         """A tensor to run through the kernel, on which explanations differ, and the digest of the codes by each of
@@ -328,4 +347,6 @@ def _told(found: dict[str, Any], shape: tuple[int, ...], source: str) -> Diagnos
         rest=tuple(found["rest"]),
         notes=tuple(found["notes"]),
         input_type=source,
+        exercised=found["exercised"],
+        unexercised=tuple(found["unexercised"]),
     )

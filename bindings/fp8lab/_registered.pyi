@@ -290,6 +290,8 @@ def doctor(
     direction: str | None = None,
     elements: int | None = None,
     shown: int = 10,
+    strict: bool = False,
+    exercise: str | os.PathLike[str] | None = None,
     probe: str | os.PathLike[str] | None = None,
     threads: int = 1,
     out: str | os.PathLike[str] | None = None,

@@ -101,6 +101,7 @@ def assert_matches(
     tensor_scale_inv: float | None = None,
     row_amaxes: Any = None,
     random_bits: Any = None,
+    strict: bool = False,
     shown: int = 5,
 ) -> None:
     """Fail unless a kernel made of x what the recipe says, bit for bit.
@@ -124,18 +125,22 @@ def assert_matches(
         bytes.
     amax, scale, scale_inv, tensor_amax, tensor_scale, tensor_scale_inv, row_amaxes
         What the kernel was given instead of making it, such as a static scale; also as ``fp8lab.quantize`` takes it.
+    strict : bool
+        Fail also where x does not show all that tells kernels of the recipe apart, such as ties, subnormal codes and
+        zeros; ``fp8lab.diagnose(...).exercise()`` makes an x that does.
     shown : int
         How many differing elements to list.
 
     Raises
     ------
     AssertionError
-        Its message begins with what the kernel did instead.
+        Its message begins with what the kernel did instead, or names what x does not show.
     TypeError, ValueError
         For arrays that cannot be compared: other shapes or element types.
     """
     __tracebackhide__ = True
     x, codes, scales = on_host(x), on_host(codes), on_host(scales)
+    strict = check_bool(strict, "strict")
     own = _stored_as(as_recipe(recipe), direction, transposed)
     given = {"amax": on_host(amax), "scale": on_host(scale), "scale_inv": on_host(scale_inv)}
     expected = fp8lab.quantize(
@@ -152,15 +157,27 @@ def assert_matches(
         codes, expected.codes, format=_format(expected), pairs=pairs, input=_input(x, expected), shown=shown
     )
     of_scales = None if scales is None else _compare_scales(scales, expected, scale_layout, shown)
+    tensor = tensor_scale if tensor_scale is not None else tensor_scale_inv
+    expected_recipe = recipe if own == as_recipe(recipe) else own
     if of_codes.equal and (of_scales is None or of_scales.equal):
+        if strict:
+            _check_exercised(x, codes, scales, expected_recipe, direction, tensor)
         return
     lines = [f"Codes of the kernel (a) and of the recipe (b): {of_codes}"]
     if of_scales is not None:
         lines.append(f"Scales of the kernel (a) and of the recipe (b): {of_scales}")
-    tensor = tensor_scale if tensor_scale is not None else tensor_scale_inv
-    expected_recipe = recipe if own == as_recipe(recipe) else own
     told = _diagnosis(x, codes, scales, expected=expected_recipe, direction=direction, tensor_scale=tensor)
     raise AssertionError(told + "\n".join(lines))
+
+
+def _check_exercised(x: Any, codes: Any, scales: Any, recipe: Any, direction: str, tensor_scale: float | None) -> None:
+    __tracebackhide__ = True
+    found = fp8lab.diagnose(x, codes, scales, expected=recipe, direction=direction, tensor_scale=tensor_scale)
+    if found.unexercised:
+        raise AssertionError(
+            f"the kernel is right, and x does not show what it makes of {', '.join(found.unexercised)}: "
+            "fp8lab.diagnose(...).exercise() makes an x that does"
+        )
 
 
 def _stored_as(recipe: fp8lab.Recipe, direction: str, transposed: bool | None) -> fp8lab.Recipe:

@@ -81,6 +81,7 @@ std::array<std::uint64_t, 2> DoctorResult::place_of(std::uint64_t index) const {
 DoctorResult run_doctor(const DoctorArguments& arguments) {
   const DefaultEnvironment environment;
   if (arguments.x.empty() || arguments.codes.empty()) refuse("x and codes must be given: two files");
+  if (arguments.exercise) check_writable(*arguments.exercise, {"exercise.npy"});
   if (arguments.probe) check_writable(*arguments.probe, {"probe.txt", "probe.npy"});
   // 1. The files.
   DoctorResult result;
@@ -106,14 +107,20 @@ DoctorResult run_doctor(const DoctorArguments& arguments) {
   result.diagnosis = doctor::diagnose(files.x.view(), dump, options);
   result.diagnosis.notes.insert(result.diagnosis.notes.begin(), files.notes.begin(), files.notes.end());
   // 3. What would tell more.
+  Format type = bfloat16;
+  if (files.x.type() == ElementType::float32) type = binary32;
+  if (files.x.type() == ElementType::float16) type = binary16;
+  if (arguments.exercise) {
+    const doctor::Hypothesis& first = result.diagnosis.explanations.front().hypothesis;
+    const doctor::ExerciseInput made = doctor::exercise(first.recipe, first.direction, type);
+    write_files(*arguments.exercise,
+                {{"exercise.npy", npy_of("<f4", {made.rows, made.columns}, std::as_bytes(std::span(made.values)))}});
+  }
   if (!arguments.probe) return result;
   std::vector<doctor::Hypothesis> hypotheses;
   hypotheses.reserve(result.diagnosis.explanations.size());
   for (const doctor::Explanation& one : result.diagnosis.explanations) hypotheses.push_back(one.hypothesis);
   if (hypotheses.size() < 2) refuse("a probe parts at least two explanations; shown is ", arguments.most_shown);
-  Format type = bfloat16;
-  if (files.x.type() == ElementType::float32) type = binary32;
-  if (files.x.type() == ElementType::float16) type = binary16;
   result.probe = doctor::probe(hypotheses, type);
   write_probe(*arguments.probe, result.diagnosis, *result.probe);
   return result;

@@ -28,7 +28,9 @@ struct DoctorArguments {
   /// two groups of rows where these are more, since a search of more takes long.
   std::optional<std::uint64_t> most_elements = {};
   std::size_t most_shown = 10;
-  std::optional<std::filesystem::path> probe = {};  ///< where an input is written that parts explanations
+  bool strict = false;                                 ///< whether what the input does not show counts
+  std::optional<std::filesystem::path> exercise = {};  ///< where an input is written that shows all
+  std::optional<std::filesystem::path> probe = {};     ///< where an input is written that parts explanations
   int threads = 1;
 };
 

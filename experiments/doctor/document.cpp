@@ -36,6 +36,15 @@ Table explanations_table(const doctor::Diagnosis& diagnosis) {
               [](const ExplanationRow& row) { return row.is_tied ? 1 : 0; });
 }
 
+Table exercised_table(const doctor::Diagnosis& diagnosis) {
+  return tabulate(diagnosis.exercised,
+                  {.name = "exercised", .title = "What the input has that tells kernels apart", .detail = true})
+      .column({"kind"}, [](const doctor::Exercised& one) { return std::string(name_of(one.kind)); })
+      .column({"count"}, &doctor::Exercised::count)
+      .column({.name = "needed", .title = "an input can have it"},
+              [](const doctor::Exercised& one) { return one.is_needed ? 1 : 0; });
+}
+
 Table discriminators_table(const DoctorResult& result) {
   const doctor::Diagnosis& diagnosis = result.diagnosis;
   using One = doctor::Discriminator;
@@ -100,6 +109,9 @@ void describe(DoctorArguments& arguments, ArgumentList& list) {
            "how many elements of x to look at; of a larger x some rows are sampled")
       .by_default("2^28, of a larger x 2^24");
   list.add("shown", arguments.most_shown, "how many explanations and elements to list");
+  list.add("strict", arguments.strict, "end with status 3 where the input does not show all that tells kernels apart");
+  list.add("exercise", arguments.exercise, "where to write an input that shows all of it, under the first explanation")
+      .called("DIR");
   list.add("probe", arguments.probe, "where to write an input on which the explanations differ").called("DIR");
   list.add_threads(arguments.threads);
 }
@@ -109,8 +121,9 @@ Document run(const DoctorArguments& arguments, const Context& /*context*/) {
   const DefaultEnvironment environment;
   Document document;
   document.passed = result.diagnosis.correct();
-  document.sections =
-      sections_of(verdict_text(result), explanations_table(result.diagnosis), discriminators_table(result));
+  document.in_part = arguments.strict && !result.diagnosis.unexercised().empty();
+  document.sections = sections_of(verdict_text(result), explanations_table(result.diagnosis),
+                                  discriminators_table(result), exercised_table(result.diagnosis));
   return document;
 }
 
@@ -126,10 +139,11 @@ std::vector<Experiment> doctor_experiments() {
            "a scale rounded too late, tiles that begin one element early, swapped bytes, a tail that was not written, "
            "...), then two and three of these. Says when the data cannot tell some apart, and writes an input that "
            "does.",
-       .result = "text `verdict`, tables `explanations`, `discriminators`",
+       .result = "text `verdict`, tables `explanations`, `discriminators`, `exercised`",
        .passed = "a named recipe, or the expected one, explains everything",
        .not_passed = "not what a named recipe, or the expected one, does",
        .status_not_passed = 1,
+       .passed_in_part = "with --strict: correct, but the input does not show all",
        .examples = {{"doctor x.npy codes.npy scales.npy", "which recipe is it, or what is wrong?"},
                     {"doctor x.npy codes.npy --format e4m3 --expected te_mxfp8", "told from what it should do"},
                     {"doctor x.npy codes.npy scales.npy --probe probe", "with an input that tells more"}},

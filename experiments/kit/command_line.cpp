@@ -222,6 +222,7 @@ std::string footer_of(const Experiment& experiment) {
   std::string text = experiment.description.empty() ? "" : wrapped(experiment.description, width) + "\n\n";
   std::map<int, std::string> statuses{{0, experiment.passed}, {2, "bad input or unwritable DIR"}};
   if (!experiment.not_passed.empty()) statuses[experiment.status_not_passed] = experiment.not_passed;
+  if (!experiment.passed_in_part.empty()) statuses[Experiment::status_in_part] = experiment.passed_in_part;
   std::string_view separator = "Exit status: ";
   for (const auto& [status, meaning] : statuses) {
     text.append(separator).append(std::to_string(status)).append(" ").append(meaning);
@@ -281,7 +282,8 @@ int run(const Experiment& experiment, Options& options) {
     print(text_of(document, style_of_terminal()));
     if (options.out) print("Results: " + *options.out + "/" + json_file(document) + " and CSV\n");
   }
-  return document.passed.value_or(true) ? 0 : experiment.status_not_passed;
+  if (!document.passed.value_or(true)) return experiment.status_not_passed;
+  return document.in_part ? Experiment::status_in_part : 0;
 }
 
 /// The app that a command of one or two words goes below.

@@ -156,6 +156,7 @@ struct Document {
   std::string experiment = {};  ///< its name in Python
   Json arguments = Json::object();
   Provenance made = {};
+  bool in_part = false;             ///< whether it passed by an input that does not show all, and that counts
   std::optional<bool> passed = {};  ///< where there is something to pass
   std::vector<Section> sections = {};
 };

@@ -206,6 +206,12 @@ void KernelModel::change_codes(const Piece& piece, std::span<const float> produc
   call(&Departure::code, own);
 }
 
+void KernelModel::scaled(const Piece& piece, std::span<float> x) const {
+  std::ranges::copy(source_->values(piece), x.begin());
+  narrow(narrowing_.elements, x);
+  scale_elements(piece, x);
+}
+
 void KernelModel::predict(const Piece& piece, std::span<std::uint8_t> codes, std::span<std::uint8_t> others) const {
   std::array<float, most_at_once> products;
   for (std::size_t first = 0; first < piece.count; first += most_at_once) {

@@ -216,6 +216,8 @@ class KernelModel {
   [[nodiscard]] const Recipe& recipe() const { return hypothesis_->recipe; }
   /// Codes of elements, by row and column of the source. `others` are those that stochastic rounding may give instead.
   void predict(const Piece& piece, std::span<std::uint8_t> codes, std::span<std::uint8_t> others) const;
+  /// The scaled elements, before they are rounded to codes.
+  void scaled(const Piece& piece, std::span<float> x) const;
   /// Lets several threads ask, and makes all scales that follow a recipe's rule at once.
   void complete() const;
   /// How many codes of the dump differ. Indices of the source that do are appended to `which`, up to `most` of them.

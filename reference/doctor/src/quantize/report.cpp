@@ -11,6 +11,7 @@
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 #include "quantize/by_quantize.hpp"
+#include "quantize/exercised.hpp"
 #include "quantize/named_rows.hpp"
 #include "quantize/rest.hpp"
 #include "quantize/search.hpp"
@@ -227,6 +228,15 @@ void Search::tell_rest(Diagnosis& diagnosis) const {
   diagnosis.rest.insert(diagnosis.rest.begin(), text.str());
 }
 
+void Search::tell_exercised(Diagnosis& diagnosis) const {
+  if (!diagnosis.correct()) return;
+  const Suspect& first = verified_.front();
+  Hypothesis plain = first.candidate.hypothesis;
+  plain.deviations.clear();
+  const bool has_given_tiles = !first.candidate.hypothesis.deviations.empty();
+  diagnosis.exercised = exercised_by(first.side->source, plain, !first.is_by_quantize && !has_given_tiles);
+}
+
 Diagnosis Search::report() {
   Diagnosis diagnosis;
   diagnosis.elements = dump_.codes.size();
@@ -246,6 +256,7 @@ Diagnosis Search::report() {
   note_signs_of_nan(diagnosis);
   discriminate(diagnosis);
   tell_rest(diagnosis);
+  tell_exercised(diagnosis);
   diagnosis.verdict = verdict_of(diagnosis);
   return diagnosis;
 }

@@ -113,6 +113,8 @@ class Search {
   /// Whether the expected recipe takes the tensor.
   void note_expected(Diagnosis& diagnosis) const;
   void tell_rest(Diagnosis& diagnosis) const;
+  /// What of a correct kernel the tensor shows.
+  void tell_exercised(Diagnosis& diagnosis) const;
   /// Where the tiles lie whose scales do not follow from them.
   void note_tiles_as_stored(Diagnosis& diagnosis) const;
   /// How many codes are NaNs of another sign, which counts as explained.

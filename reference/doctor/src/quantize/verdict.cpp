@@ -48,6 +48,17 @@ void put_unexpected(TextStream& text, const Diagnosis& diagnosis) {
   if (separator == "; ") text << '.';
 }
 
+/// What a correct kernel was not asked.
+void put_unexercised(TextStream& text, const Diagnosis& diagnosis) {
+  const std::vector<std::string> kinds = diagnosis.unexercised();
+  if (kinds.empty()) return;
+  text << " This tensor does not show what the kernel makes of ";
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    text << (i == 0 ? "" : i + 1 == kinds.size() ? " and " : ", ") << kinds[i];
+  }
+  text << ": exercise() makes one that does.";
+}
+
 /// Codes that say nothing.
 void put_unwritten(TextStream& text, const Diagnosis& diagnosis) {
   const Explanation& first = diagnosis.explanations.front();
@@ -83,12 +94,21 @@ void put_explained(TextStream& text, const Diagnosis& diagnosis) {
   }
   put_others(text, diagnosis);
   put_unexpected(text, diagnosis);
+  put_unexercised(text, diagnosis);
 }
 
 }  // namespace
 
 bool has_given_scale(const Hypothesis& hypothesis) {
   return is_given(hypothesis.recipe) && hypothesis.recipe.given_scale != 1;
+}
+
+std::vector<std::string> Diagnosis::unexercised() const {
+  std::vector<std::string> kinds;
+  for (const Exercised& one : exercised) {
+    if (one.is_needed && one.count == 0) kinds.emplace_back(name_of(one.kind));
+  }
+  return kinds;
 }
 
 std::string verdict_of(const Diagnosis& diagnosis) {

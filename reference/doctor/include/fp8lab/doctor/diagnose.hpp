@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fp8lab/doctor/exercised.hpp"
 #include "fp8lab/doctor/probed_pairs.hpp"
 #include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/matrix_view.hpp"
@@ -109,8 +110,12 @@ struct Diagnosis {
 
   std::string expected;     ///< the name of the expected recipe; empty: none was
   bool is_in_order = true;  ///< whether codes stand in the order of x; otherwise they were put in order, as a note says
-  bool is_telling = true;   ///< whether x has a number that is not zero: otherwise nothing is known of scales
+  std::vector<Exercised> exercised = {};  ///< where it is correct: what x shows of the kernel
+  bool is_telling = true;  ///< whether x has a number that is not zero: otherwise nothing is known of scales
 
+  /// What the input does not have that tells kernels apart, though one tensor can have it: names of kinds. exercise()
+  /// makes an input that has it. Empty unless the kernel is correct.
+  [[nodiscard]] std::vector<std::string> unexercised() const;
   /// Whether the first leaves nothing unexplained.
   [[nodiscard]] bool explained() const { return explanations.front().unexplained() == 0; }
   /// Whether the first is what was expected, or nothing was.
