@@ -8,7 +8,18 @@ import sys
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "promises.md"
-SECTIONS = ["Bits", "Threads", "Files", "Memory", "Signals", "Errors", "Exit statuses", "Versions", "Python interpreters", "Security"]
+SECTIONS = [
+    "Bits",
+    "Threads",
+    "Files",
+    "Memory",
+    "Signals",
+    "Errors",
+    "Exit statuses",
+    "Versions",
+    "Python interpreters",
+    "Security",
+]
 
 
 def promises(text: str) -> list[str]:
