@@ -52,7 +52,10 @@ void Search::quantize_again(const Stage& stage) {
   if (best == verified_.end() || best->all() * 100 < dump_.codes.size()) return;
   const std::vector<Candidate> bases = likely_bases(stage, [](const KernelModel&) { return true; });
   const std::vector<Suspect> kept = std::exchange(kept_, {});
-  for (std::uint64_t earlier = 0; earlier < rows::earlier_recipes.size(); ++earlier) {
+  // All of the tensor is quantized for each recipe. A large one takes long, so that the likeliest is tried alone.
+  constexpr std::size_t many_elements = std::size_t{1} << 22;
+  const std::size_t tried = dump_.codes.size() > many_elements ? 1 : rows::earlier_recipes.size();
+  for (std::uint64_t earlier = 0; earlier < tried; ++earlier) {
     for (const Candidate& base : bases) {
       if (base.hypothesis.base == rows::earlier_recipes[earlier]) continue;
       offer(sides_.front(), with_deviation(base, {&rows::input_quantized, earlier}, rows::input_quantized.cost), 1);
