@@ -95,7 +95,7 @@ def test_a_model_trains_and_goes_on_from_a_checkpoint(name, tmp_path):
     check_checkpoint(MODELS[name], tmp_path)
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "vit"])
 def test_a_model_of_hugging_face_trains_and_goes_on_from_a_checkpoint(name, tmp_path):
     check_checkpoint(torch_models.hugging_face(name), tmp_path)
 

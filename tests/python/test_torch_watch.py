@@ -175,7 +175,7 @@ def test_amaxes_of_a_model_are_replayed(name, tmp_path):
     check_a_model(MODELS[name], tmp_path)
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "vit"])
 def test_amaxes_of_a_model_of_hugging_face_are_replayed(name, tmp_path):
     check_a_model(torch_models.hugging_face(name), tmp_path)
 

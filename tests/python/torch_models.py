@@ -125,28 +125,34 @@ MODELS = {"llama": llama, "gpt2": gpt2, "vit": vit}
 
 
 def hugging_face(name):
-    """A small model of the transformers package, which gives a loss of words; the test is skipped where it is missing."""
+    """A small model of the transformers package, which gives a loss; the test is skipped where it is missing."""
     for folder in sorted((pathlib.Path(sys.prefix) / "releases").glob("*")):  # where ./dev installs it, apart
         if folder.name.startswith(("transformers-", "tokenizers-", "regex-")) and str(folder) not in sys.path:
             sys.path.append(str(folder))
     transformers = pytest.importorskip("transformers")
-    size = {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": WIDTH, "vocab_size": WORDS}
+    size = {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": WIDTH}
+    if name == "vit":
+        config = transformers.ViTConfig(**size, intermediate_size=128, image_size=32, patch_size=8, num_labels=16)
+        return lambda: OfHuggingFace(transformers.ViTForImageClassification(config), "pixel_values")
     if name == "llama":
-        config = transformers.LlamaConfig(**size, num_key_value_heads=2, intermediate_size=96)
+        config = transformers.LlamaConfig(**size, vocab_size=WORDS, num_key_value_heads=2, intermediate_size=96)
     else:
         config = transformers.GPT2Config(n_layer=1, n_head=2, n_embd=WIDTH, vocab_size=WORDS, n_positions=64,
                                          resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)  # fmt: skip
     config.use_cache = False
+    return lambda: OfHuggingFace(transformers.AutoModelForCausalLM.from_config(config), "input_ids")
 
-    class Model(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = transformers.AutoModelForCausalLM.from_config(config)
 
-        def forward(self, words):
-            return self.model(input_ids=words, labels=words).loss
+class OfHuggingFace(torch.nn.Module):
+    """A model of transformers: its loss where it is to tell the words themselves, or a picture's number in the batch."""
 
-    return Model
+    def __init__(self, model, called):
+        super().__init__()
+        self.model, self.called = model, called
+
+    def forward(self, inputs):
+        labels = inputs if self.called == "input_ids" else torch.arange(len(inputs)) % 16
+        return self.model(**{self.called: inputs, "labels": labels}).loss
 
 
 class Descent:
@@ -173,7 +179,7 @@ def optimizer_of(model, lr):
 def batch(model, step):
     """The input of a step: the same in each run."""
     generator = torch.Generator().manual_seed(100 + step)
-    if isinstance(model, Pictures):
+    if isinstance(model, Pictures) or getattr(model, "called", "") == "pixel_values":
         return torch.randn(16, 3, 32, 32, generator=generator)
     return torch.randint(WORDS, (2, TOKENS), generator=generator)
 
