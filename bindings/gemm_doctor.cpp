@@ -16,14 +16,15 @@ namespace {
 
 using doctor::GemmDiagnosis;
 
-/// Departures: the name, the depth and the factors of each.
-using Departures = std::vector<std::tuple<std::string, std::size_t, std::vector<float>>>;
+/// Departures: the name, the depth, the factors and the blocks of each.
+using Departures = std::vector<std::tuple<std::string, std::size_t, std::vector<float>, std::vector<std::size_t>>>;
 
 py::dict gemm_fields(const doctor::GemmExplanation& one) {
   py::list departures;
   for (const doctor::FoundDeparture& departure : one.departures) {
     departures.append(py::make_tuple(std::string(departure.row->name), std::string(departure.row->words),
-                                     departure.depth, py::tuple(py::cast(departure.factors))));
+                                     departure.depth, py::tuple(py::cast(departure.factors)),
+                                     py::tuple(py::cast(departure.blocks))));
   }
   py::dict all;
   all["recipe"] = one.recipe;
@@ -65,8 +66,8 @@ std::vector<std::uint64_t> words_by(const GemmRecipe& recipe, const Departures& 
                                     const Operand& b, const std::optional<NamedOrOwnFormat>& format,
                                     const Array<float>& c, const Array<float>& bias, float scale_out) {
   doctor::GemmExplanation explanation{.recipe = recipe};
-  for (const auto& [name, depth, factors] : departures) {
-    explanation.departures.push_back({&doctor::find_gemm_departure(name), depth, factors});
+  for (const auto& [name, depth, factors, blocks] : departures) {
+    explanation.departures.push_back({&doctor::find_gemm_departure(name), depth, factors, blocks});
   }
   const doctor::GemmOutput out{
       .format = format ? format->format : binary32, .c = view(c), .bias = view(bias), .scale_out = scale_out};
@@ -76,11 +77,10 @@ std::vector<std::uint64_t> words_by(const GemmRecipe& recipe, const Departures& 
 
 py::dict gemm_probe_of(const GemmDiagnosis& found, std::size_t most, std::size_t depth) {
   const auto some = std::span(found.explanations).first(std::min(most, found.explanations.size()));
-  doctor::GemmInputs inputs = found.inputs;
-  inputs.depth = depth;
+  const doctor::GemmInputs& inputs = found.inputs;
   const doctor::GemmProbe probe = [&] {
     const py::gil_scoped_release release;
-    return probe_gemm(some, inputs);
+    return probe_gemm(some, inputs, depth);
   }();
   const auto matrix = [](const auto& values, std::size_t rows) {
     using Value = std::remove_cvref_t<decltype(values)>::value_type;

@@ -786,7 +786,7 @@ def diagnose_gemm(
 ) -> GemmDiagnosis: ...
 def gemm_words(
     recipe: GemmRecipe,
-    departures: Sequence[tuple[str, int, Sequence[float]]],
+    departures: Sequence[tuple[str, int, Sequence[float], Sequence[int]]],
     a: Operand,
     b: Operand,
     format: Format | None,

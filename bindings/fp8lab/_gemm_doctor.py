@@ -51,9 +51,14 @@ class GemmDeparture(NamedTuple):
 
     name: str  #: such as ``b_transposed``
     words: str
-    depth: int = 0  #: products that count, where it drops the tail; how many it drops at the head, or adds twice
+    #: Products that count, where it drops the tail; how many it drops at the head, or adds twice, or are in a block of
+    #: K; the element of K before which a promotion is missed.
+    depth: int = 0
     #: The number that it multiplies elements with, where it does: of all, or of each row or column.
     factors: tuple[float, ...] = ()
+    #: The blocks of K that are multiplied, in their order. Of a tile that goes on from another one: its first row and
+    #: column, its rows and columns, and the first row and column of the other.
+    blocks: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name}: {self.words}"
@@ -105,14 +110,14 @@ class GemmExplanation:
             Every NaN has all bits set but the sign. Where there are no departures, ``gemm`` gives the same with the
             recipe, but for NaNs of formats that have several.
         """
-        left, right, shape, _, _ = _operand_pair(
+        left, right, shape, _ = _operand_pair(
             a, b, layout, scale_layout, format_a=format_a, format_b=format_b, scale_a=scale_a, scale_b=scale_b
         )
         output = self.recipe.output
         format = None if output == "float32" else as_format(output, "output")
         words = _core.gemm_words(
             self.recipe._core(),
-            [(one.name, one.depth, one.factors) for one in self.departures],
+            [(one.name, one.depth, one.factors, one.blocks) for one in self.departures],
             left,
             right,
             format,
@@ -155,6 +160,15 @@ class GemmProbe(NamedTuple):
         return self.pairs - len(self.unparted)
 
 
+def _words_of(x: Array) -> Array:
+    """The words of an output, with one for all NaNs of float32, float16 and bfloat16."""
+    words = contiguous(x).view(f"u{x.dtype.itemsize}")
+    if x.dtype.itemsize == 1:
+        return words
+    values = x.astype(np.float32)
+    return np.where(np.isnan(values), words.dtype.type(0xFFFF), words)
+
+
 def _explanation(fields: dict[str, Any]) -> GemmExplanation:
     departures = tuple(GemmDeparture(*one) for one in fields["departures"])
     return GemmExplanation(**{**fields, "recipe": GemmRecipe._of(fields["recipe"]), "departures": departures})
@@ -169,11 +183,12 @@ class GemmDiagnosis:
     is there.
     """
 
-    def __init__(self, core: _core.GemmDiagnosis, are_codes: bool, depth: int, format: Format | None) -> None:
+    def __init__(
+        self, core: _core.GemmDiagnosis, formats: tuple[Format | None, Format | None], format: Format | None
+    ) -> None:
         self._core = core
         self._format = format  # of the output; None: float32
-        self._are_codes = are_codes
-        self._depth = depth
+        self._formats = formats  # of codes of both operands
         self.explanations = tuple(_explanation(one) for one in core.explanations)
         self.shown = tuple(GemmElement(*one) for one in core.shown)
         self.rest = tuple(core.rest)
@@ -238,24 +253,62 @@ class GemmDiagnosis:
         """What to run through the GEMM: the explanations that the data cannot tell apart differ on it, as many as
         possible.
 
-        It is of the kind that was diagnosed, with as many rows and columns, but at most 128: codes, scales where there
-        were such, and c, a bias and a scale of the output.
+        It is of the kind that was diagnosed, with as many rows and columns, but at most 64: codes, scales where there
+        were such, and c, a bias and a scale of the output. With what the GEMM makes of it, ``parted_by`` tells which
+        explanations are left.
 
         Parameters
         ----------
         k : int, optional
-            K; that of the diagnosis if left out.
+            K; if left out the least that parts as many, at most twice the longest promotion or range of these
+            explanations, or that of the diagnosis where an order of K or a defect is about that alone.
 
         Raises
         ------
         ValueError
             Where there are fewer than two explanations, or operands are no codes of at most 8 bits.
         """
-        depth = self._depth if k is None else check_int(k, "k", 1, 2**20)
-        if not self._are_codes:
+        depth = 0 if k is None else check_int(k, "k", 1, 2**20)
+        if None in self._formats:
             raise ValueError("probes are of codes of at most 8 bits, which the operands are not")
         most = min(max(self.tied, 2), _MOST_PARTED)
         return GemmProbe(**self._core.probe(most, depth))
+
+    def parted_by(self, probe: GemmProbe, out: Any) -> tuple[GemmExplanation, ...]:
+        """The explanations that are left when the GEMM was run on the probe: they give equal bits there.
+
+        Parameters
+        ----------
+        probe : GemmProbe
+            What ``probe()`` gave.
+        out : array_like, (M, N)
+            What the GEMM made of it, of the type that was diagnosed.
+
+        Returns
+        -------
+        tuple of GemmExplanation
+            Those of the first ``tied`` that the probe is about and that give the bits of ``out``. Two that are left are
+            in ``probe.unparted``: no input that was tried tells them apart. None: the GEMM did something else there.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For an output of another shape.
+        """
+        shape = (probe.a.shape[0], probe.b.shape[0])
+        there, name = as_array(on_host(out), "out")
+        if there.shape != shape:
+            raise ValueError(f"out must have shape {shape}, (M, N), not {there.shape}")
+        given = {"scale_a": probe.scale_a, "scale_b": probe.scale_b, "c": probe.c, "bias": probe.bias}
+        formats = {"format_a": self._formats[0], "format_b": self._formats[1]}
+        left = []
+        for one in self.explanations[: min(self.tied, _MOST_PARTED)]:
+            by, own = as_array(one.output(probe.a, probe.b, scale_out=probe.scale_out, **given, **formats), "out")
+            if by.dtype.itemsize != there.dtype.itemsize:
+                raise TypeError(f"out must be {own}, as the output that was diagnosed, not {name}")
+            if np.array_equal(_words_of(by), _words_of(there)):
+                left.append(one)
+        return tuple(left)
 
     def _number(self, word: int) -> str:
         """The word, and its value."""
@@ -417,15 +470,15 @@ def _as_scale_out(value: Any) -> float:
 
 def _operand_pair(
     a: Any, b: Any, layout: str, scale_layout: str, **given: Any
-) -> tuple[_core.Operand, _core.Operand, tuple[int, int], int, bool]:
-    """Both operands, the shape of the output, K, and whether both are codes of a byte or less."""
+) -> tuple[_core.Operand, _core.Operand, tuple[int, int], tuple[Format | None, Format | None]]:
+    """Both operands, the shape of the output, and the formats of their codes of a byte or less."""
     layout = check_choice(layout, "layout", ("nt", "nn", "tn", "tt"))
     swizzled = check_choice(scale_layout, "scale_layout", ("compact", "swizzled")) == "swizzled"
     left, rows, depth, own_a = _operand(a, "a", given["format_a"], given["scale_a"], layout[0] == "t", swizzled)
     right, columns, depth_b, own_b = _operand(b, "b", given["format_b"], given["scale_b"], layout[1] == "n", swizzled)
     if depth != depth_b:
         raise ValueError(f"a and b must have the same K, not {depth} and {depth_b}")
-    return left, right, (rows, columns), depth, own_a is not None and own_b is not None
+    return left, right, (rows, columns), (own_a, own_b)
 
 
 def diagnose_gemm(
@@ -483,7 +536,7 @@ def diagnose_gemm(
         For operands that ``gemm`` refuses, an output of another shape, places outside of it, and an expected GEMM that
         is none.
     """
-    left, right, shape, depth, are_codes = _operand_pair(
+    left, right, shape, formats = _operand_pair(
         a, b, layout, scale_layout, format_a=format_a, format_b=format_b, scale_a=scale_a, scale_b=scale_b
     )
     if isinstance(out, Quantized):
@@ -501,4 +554,4 @@ def diagnose_gemm(
         check_int(most_products, "most_products", 1, 2**60),
         _expected_gemm(expected),
     )
-    return GemmDiagnosis(found, are_codes, depth, format)
+    return GemmDiagnosis(found, formats, format)

@@ -194,3 +194,135 @@ def test_rows_that_are_exchanged_a_bias_one_off_relu_and_a_narrow_total_are_name
     found = diagnosed(a, b, total)
     assert found.explained and not found.correct, found
     assert found.explanations[0].recipe.total_type == "bfloat16", found
+
+
+# 4. Other blocks of K, promotions, formats, rows and tiles.
+
+
+def blocks_of(a, b, blocks, length=128):
+    at = np.concatenate([np.arange(length * j, length * (j + 1)) for j in blocks])
+    return np.ascontiguousarray(a[:, at]), np.ascontiguousarray(b[:, at])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("blocks", "defect"),
+    [
+        ([0, 1, 2, 4, 5, 6, 7], "k_blocks"),  # the fourth is dropped
+        ([0, 1, 2, 2, 3, 4, 5, 6, 7], "k_blocks"),  # one is multiplied twice
+        ([0, 1, 2, 3, 4, 5, 6, 6], "k_blocks"),  # the last stage of a pipeline still has the operands of the one before
+        ([1, 1, 2, 3, 4, 5, 6, 7], "k_blocks"),  # the first one has those of the next
+        ([0, 1, 2, 3, 0, 1, 2, 3], "k_blocks"),  # each stage has those of four before
+        ([7, 6, 5, 4, 3, 2, 1, 0], "k_descending"),
+    ],
+)
+def test_blocks_of_k_that_are_stale_or_missing_anywhere_are_named(kind, blocks, defect):
+    a, b = codes(kind, 24, 1024, 21), codes(kind, 20, 1024, 22)
+    out = fp8lab.gemm(*blocks_of(a, b, blocks), model=HOPPER, scale_a=0.0123, scale_b=1.7)
+    found = diagnosed(
+        a, b, out.astype(ml_dtypes.bfloat16) if defect == "k_blocks" else out, scale_a=0.0123, scale_b=1.7
+    )
+    check(found, defect)
+    told = found.explanations[0].departures[0]
+    if defect == "k_blocks":
+        read = [told.depth * j + k for j in told.blocks for k in range(told.depth)]
+        assert read == [128 * j + k for j in blocks for k in range(128)], told
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_promotions_that_go_wrong_are_named(kind):
+    a, b = codes(kind, 24, 1024, 23), codes(kind, 20, 1024, 24)
+
+    def part(first, last, start=None):
+        c = {} if start is None else {"c": start, "c_enters": "accumulator"}
+        return fp8lab.gemm(*(np.ascontiguousarray(x[:, first:last]) for x in (a, b)), model=HOPPER, **c)
+
+    edges = [0, 128, 256, 512, 640, 768, 896, 1024]
+    missed = np.zeros((24, 20), F)
+    for first, last in zip(edges, edges[1:], strict=False):
+        missed = missed + part(first, last)
+    kept, never = np.zeros((24, 20), F), np.zeros((24, 20), F)
+    before = None
+    for j in range(8):
+        own = part(128 * j, 128 * j + 128)
+        kept = kept + (part(128 * j, 128 * j + 128, before) if j == 3 else own)
+        before = own
+    going = None
+    for j in range(8):
+        going = part(128 * j, 128 * j + 128, going)
+        never = never + going
+    for out, defect, depth in (
+        (missed, "promotion_missed", 384),
+        (kept, "accumulator_kept", 128),
+        (never, "accumulator_never_cleared", 128),
+    ):
+        found = diagnosed(a, b, out)
+        check(found, defect)
+        assert found.explanations[0].departures[0].depth == depth, found
+    assert "before k = 384" in diagnosed(a, b, kept).verdict
+    # Two ranges of K and a promotion in its middle are the same bits.
+    halves = diagnosed(a, b, part(0, 512) + part(512, 1024))
+    assert halves.correct and halves.tied == 2, halves
+    assert {(e.recipe.promote_k, e.recipe.range_k) for e in halves.explanations[:2]} == {(512, 0), (0, 512)}, halves
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_codes_that_are_read_in_another_format_and_rows_out_of_place_are_named(kind):
+    a, b = codes(kind, 32, 512, 25), codes(kind, 48, 512, 26)
+    for formats, defect in (
+        ({"format_a": "e5m2"}, "codes_a_as_other_format"),
+        ({"format_b": "e5m2"}, "codes_b_as_other_format"),
+    ):
+        check(diagnosed(a, b, fp8lab.gemm(a, b, model=HOPPER, **formats)), defect)
+    out = fp8lab.gemm(a, b, model=HOPPER)
+    rng = np.random.default_rng(27)
+    scales = {"scale_a": rng.uniform(0.5, 2, (32, 1)).astype(F), "scale_b": rng.uniform(0.5, 2, (48, 1)).astype(F)}
+    scale_a, scale_b = scales["scale_a"], scales["scale_b"][:, 0]
+    bias = rng.normal(0, float(out.std()), 48).astype(F)
+    for wrong, defect in (
+        (out[np.arange(32) ^ 8] * (scale_a * scale_b), "operand_rows_a_exchanged"),
+        (out[:, np.arange(48) ^ 8] * (scale_a * scale_b), "operand_rows_b_exchanged"),
+        (out * (np.roll(scale_a, -1, 0) * scale_b), "row_scale_a_of_next"),
+        (out * (scale_a * np.roll(scale_b, 1)), "row_scale_b_of_previous"),
+    ):
+        check(diagnosed(a, b, wrong, **scales), defect)
+    check(diagnosed(a, b, out + np.roll(bias, 1), bias=bias), "bias_of_previous_column")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tile_that_goes_on_from_the_accumulators_of_another_is_named(kind):
+    a, b = codes(kind, 32, 512, 28), codes(kind, 48, 512, 29)
+    right = fp8lab.gemm(a, b, model=HOPPER)
+    start = np.zeros_like(right)
+    start[16:32, 8:16] = right[16:32, 0:8]
+    out = right.copy()
+    out[16:32, 8:16] = fp8lab.gemm(a, b, model=HOPPER, c=start, c_enters="accumulator")[16:32, 8:16]
+    found = diagnosed(a, b, out)
+    check(found, "stale_tile")
+    assert found.explanations[0].departures[0].blocks == (16, 8, 16, 8, 16, 0), found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scales_of_blocks_that_wrap_around_or_multiply_sums_are_named(kind):
+    qx, qw = (fp8lab.quantize(values(kind, n, 512, n), "te_mxfp8") for n in (32, 24))
+    rng = np.random.default_rng(30)
+    a, b = ((q.scale_codes + rng.integers(-3, 4, q.scale_codes.shape)).astype(np.uint8) for q in (qx, qw))
+    for scale_a, scale_b, defect in (
+        (np.roll(a, 1, 1), b, "scales_a_from_previous_tile"),
+        (a, np.roll(b, -1, 1), "scales_b_from_next_tile"),
+        (np.roll(a, 1, 0), b, "scales_a_from_previous_row"),
+        (a, np.roll(b, -1, 0), "scales_b_from_next_row"),
+    ):
+        out = fp8lab.gemm(qx.codes, qw.codes, model="blackwell_mxf8", scale_a=scale_a, scale_b=scale_b)
+        check(diagnosed(qx.codes, qw.codes, out, scale_a=a, scale_b=b), defect)
+    x, y = (fp8lab.decode(q.codes, "e4m3") for q in (qx, qw))
+    total = np.zeros((32, 24), F)
+    for j in range(16):
+        part = np.zeros((32, 24), F)
+        for k in range(32 * j, 32 * j + 32):
+            part = part + x[:, k, None] * y[None, :, k]
+        powers = np.ldexp(F(1), a[:, j, None].astype(int) + b[None, :, j].astype(int) - 254)
+        total = total + part * powers.astype(F)
+    found = diagnosed(qx.codes, qw.codes, total, scale_a=a, scale_b=b)
+    check(found, "block_scales_after_sums")
+    assert found.explanations[0].models == ("cuda_cores",), found

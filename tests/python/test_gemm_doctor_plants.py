@@ -102,7 +102,7 @@ def test_a_probe_is_compared_in_many_elements():
         for n in (64, 48)
     )
     found = diagnosed(a, b, fp8lab.gemm(a, b, model=HOPPER, promote_k=128))
-    probe = found.probe()
+    probe = found.probe(1024)
     ascending, descending = (
         fp8lab.gemm(probe.a, probe.b, model=HOPPER, split_k=[128] * 8, split_order=order)
         for order in (None, list(range(7, -1, -1)))

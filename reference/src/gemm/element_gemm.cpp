@@ -67,6 +67,7 @@ ElementAddends addends_of(const GemmReading& reading, const GemmAddends& addends
   if (!addends.c.empty()) result.c = addends.c[turned ? column * addends.rows + row : row * addends.columns + column];
   std::size_t place = reading.bias == BiasReading::along_rows ? row : column;
   if (reading.bias == BiasReading::next) place = (column + 1) % addends.columns;
+  if (reading.bias == BiasReading::previous) place = (column + addends.columns - 1) % addends.columns;
   if (!addends.bias.empty()) result.bias = addends.bias[place];
   return result;
 }

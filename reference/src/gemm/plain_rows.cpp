@@ -2,6 +2,7 @@
 #include "gemm/plain_rows.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <variant>
@@ -43,6 +44,15 @@ bool has_other_layout(const Operand& operand) {
   return swizzled_size(operand.rows, blocks) == operand.rows * blocks;
 }
 
+std::optional<Format> format_read_for(const Format& format) {
+  constexpr std::array pairs{std::pair(e4m3, e5m2), std::pair(e2m3, e3m2)};
+  for (const auto& [one, other] : pairs) {
+    if (format == one) return other;
+    if (format == other) return one;
+  }
+  return std::nullopt;
+}
+
 PlainRows::PlainRows(const Operand& operand, std::span<const std::size_t> rows, std::size_t depth,
                      const Reading& reading)
     : operand_(operand),
@@ -52,6 +62,7 @@ PlainRows::PlainRows(const Operand& operand, std::span<const std::size_t> rows, 
       k_order_(reading.k_order),
       reading_(reading),
       block_scales_(operand.scales.type) {
+  if (reading.side.as_other_format) operand_.format = *format_read_for(operand.format);
   if (reading.tiles_as_blocks != 0) block_scales_ = {e8m0, static_cast<int>(reading.tiles_as_blocks)};
   if (block_scales_) {
     block_ = static_cast<std::size_t>(block_scales_->block);
@@ -75,6 +86,10 @@ std::size_t PlainRows::source(std::size_t k) const {
     case ProductReading::head_missing: return k + reading_.length;
     case ProductReading::head_twice: return k < reading_.length ? k : k - reading_.length;
     case ProductReading::tail_twice: return k < operand_.depth ? k : k - reading_.length;
+    case ProductReading::descending:
+      return (depth_ / reading_.length - 1 - k / reading_.length) * reading_.length + k % reading_.length;
+    case ProductReading::blocks:
+      return reading_.block_list[k / reading_.length] * reading_.length + k % reading_.length;
   }
   if (k_order_.ways == 1) return k;
   const auto& [ways, granule, window] = k_order_;
@@ -93,8 +108,11 @@ void PlainRows::gather(std::span<const Element> from, std::vector<Element>& to) 
   std::vector<std::size_t> sources(depth_);
   for (std::size_t k = 0; k < depth_; ++k) sources[k] = source(k);
   for (std::size_t i = 0; i < rows_.size(); ++i) {
+    constexpr std::size_t half = 8;
+    const bool is_exchanged = reading_.side.codes_exchanged && (rows_[i] ^ half) < operand_.rows;
+    const std::size_t row = is_exchanged ? rows_[i] ^ half : rows_[i];
     for (std::size_t k = 0; k < depth_; ++k) {
-      const std::size_t at = place(rows_[i], sources[k]);
+      const std::size_t at = place(row, sources[k]);
       Element& element = to[i * depth_ + k];
       if (operand_.packed) {
         element = static_cast<Element>(static_cast<unsigned>(from[at / 2]) >> (at % 2 * 4) & 0xFU);
@@ -107,12 +125,15 @@ void PlainRows::gather(std::span<const Element> from, std::vector<Element>& to) 
 
 std::pair<std::size_t, std::size_t> PlainRows::scale_place(std::size_t row, std::size_t column, std::size_t down,
                                                            std::size_t along) const {
+  const bool wraps = reading_.side.wraps;
   switch (reading_.side.place) {
     case ScalePlace::own:
     case ScalePlace::other_operand: break;
-    case ScalePlace::next: return {row, std::min(column + 1, along - 1)};
-    case ScalePlace::previous_row: return {row == 0 ? 0 : row - 1, column};
-    case ScalePlace::next_row: return {std::min(row + 1, down - 1), column};
+    case ScalePlace::first: return {row, 0};
+    case ScalePlace::previous: return {row, column != 0 ? column - 1 : wraps ? along - 1 : 0};
+    case ScalePlace::next: return {row, column + 1 < along ? column + 1 : wraps ? 0 : column};
+    case ScalePlace::previous_row: return {row != 0 ? row - 1 : wraps ? down - 1 : 0, column};
+    case ScalePlace::next_row: return {row + 1 < down ? row + 1 : wraps ? 0 : row, column};
     case ScalePlace::first_of_four: return {row, column / 4 * 4};
     case ScalePlace::stored_turned: {
       const std::size_t index = row * along + column;
@@ -218,6 +239,7 @@ Operand PlainRows::slice(const MmaModel& model, std::size_t k, std::size_t width
 
 float PlainRows::tile_scale(std::size_t entry, std::size_t k) const {
   const TileScales& tiles = operand_.tile_scales;
+  if (reading_.blocks_as_tiles) return block_scale(entry, k);
   if (tiles.values.empty()) return 1;
   const std::size_t down = (operand_.rows + tiles.rows - 1) / tiles.rows;
   const std::size_t along = (operand_.depth + tiles.depth - 1) / tiles.depth;
@@ -245,7 +267,14 @@ float PlainRows::block_scale(std::size_t entry, std::size_t k) const {
 }
 
 float PlainRows::row_scale(std::size_t entry) const {
-  return operand_.row_scales.empty() ? 1 : operand_.row_scales[rows_[entry]];
+  if (operand_.row_scales.empty()) return 1;
+  const std::size_t count = operand_.row_scales.size();
+  const std::size_t row = rows_[entry];
+  switch (reading_.side.row_scale_step) {
+    case 1: return operand_.row_scales[(row + 1) % count];
+    case -1: return operand_.row_scales[(row + count - 1) % count];
+    default: return operand_.row_scales[row];
+  }
 }
 
 double PlainRows::value(std::size_t entry, std::size_t k) const {

@@ -22,6 +22,9 @@ namespace fp8lab {
 /// Whether block scales may be read in the other layout: both have as many places.
 [[nodiscard]] bool has_other_layout(const Operand& operand);
 
+/// The format that codes are taken for where they are read as another one of as many bits; none: there is none.
+[[nodiscard]] std::optional<Format> format_read_for(const Format& format);
+
 /// How a defective kernel reads an operand.
 struct Reading {
   bool transposed = false;  ///< elements are read in the other layout
@@ -31,7 +34,9 @@ struct Reading {
   SideReading side = {};            ///< of which the scales' places and words count, and as_fnuz
   const Operand* other = nullptr;   ///< whose scales are read instead, where `side` says so
   ProductReading products = ProductReading::own;
-  std::size_t length = 0;  ///< elements of K that `products` is about
+  std::size_t length = 0;                        ///< elements of K that `products` is about, or in each block
+  std::span<const std::size_t> block_list = {};  ///< of K, of `products` in a list
+  bool blocks_as_tiles = false;                  ///< scales of blocks multiply as those of tiles do
 };
 
 /// Rows of an operand, plain: a value for each element, scales of blocks, and float32 scales.

@@ -279,7 +279,8 @@ TEST_CASE("the GEMM doctor shows what tells its first hypothesis from the next, 
   }
   const doctor::GemmProbe probe = doctor::probe_gemm(std::span(found.explanations).first(2), found.inputs);
   CHECK(probe.rows == made.rows);
-  CHECK(probe.a.size() == made.rows * made.depth);
+  CHECK(probe.depth <= made.depth);
+  CHECK(probe.a.size() == made.rows * probe.depth);
   CHECK(probe.rows_a.size() == made.rows);
   CHECK(probe.rows_b.empty());
   CHECK(probe.c.size() == made.c.size());

@@ -46,9 +46,7 @@ void put_amount(TextStream& text, const GemmDiagnosis& result, std::size_t check
 
 GemmExplanation explanation_of(const GemmCandidate& candidate) {
   GemmExplanation explanation{.recipe = candidate.recipe};
-  if (candidate.departure != nullptr) {
-    explanation.departures.push_back({candidate.departure, candidate.depth, candidate.factors});
-  }
+  explanation.departures = departures_of(candidate);
   return explanation;
 }
 

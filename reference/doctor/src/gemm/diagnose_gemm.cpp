@@ -11,6 +11,7 @@
 #include "gemm/dequantized.hpp"
 #include "gemm/rest.hpp"
 #include "gemm/search.hpp"
+#include "gemm/suggest.hpp"
 #include "gemm/whole.hpp"
 #include "reference/src/tensor_core/misfit.hpp"
 
@@ -49,6 +50,11 @@ class GemmDoctor {
     }
     result.verdict = output_of_one_kind(problem_, result.explanations.front()) + gemm_verdict(result);
     show(result, found, elements);
+    if (!result.explained() && problem_.is_whole()) {
+      std::string located = located_sums(problem_, order);
+      if (!found.nearest.empty()) located += " Nearest to the output are exact sums if " + found.nearest + ".";
+      result.rest.push_back(std::move(located));
+    }
     return result;
   }
 
@@ -182,14 +188,16 @@ std::vector<std::uint64_t> gemm_words(const GemmExplanation& explanation, const 
                                       const GemmOutput& out) {
   const DefaultEnvironment environment;
   check_gemm_recipe(explanation.recipe);
-  if (explanation.departures.size() > 1) refuse("departures must be one at most");
+  const bool multiplies_codes = std::ranges::any_of(
+      explanation.departures, [](const FoundDeparture& one) { return one.row->reading.blocks_as_tiles; });
   const Operand left = with_scale_type(a);
   const Operand right = with_scale_type(b);
   GemmOutput whole = out;
   whole.indices.clear();
   const StepType type = explanation.recipe.dequantized;
   static_cast<void>(find_gemm_model(explanation.recipe.model.name));  // refuses a name that no model has
-  for (const Operand& operand : {left, right}) {
+  for (Operand operand : {left, right}) {
+    if (multiplies_codes) operand.scales = {};
     const MmaModel& own = explanation.recipe.model;
     const bool fits =
         type == StepType::as_given ? takes(own, operand) : takes(own, DequantizedOperand(operand, type).operand());

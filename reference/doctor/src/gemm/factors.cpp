@@ -102,7 +102,8 @@ void keep_likely(std::vector<GemmCandidate>& bases) {
 }
 
 GemmCandidate scaled(GemmCandidate base, ScaledBy by, std::vector<float> factors) {
-  base.departure = &scaled_elements(by);
+  const GemmDeparture& row = scaled_elements(by);
+  base.departure = base.departure == nullptr ? &row : both_departures(*base.departure, row);
   base.factors = std::move(factors);
   base.matches = 0;
   return base;
@@ -200,8 +201,10 @@ std::vector<GemmCandidate> scaled_candidates(const GemmProblem& problem, const G
                                              std::vector<GemmCandidate> bases, std::span<const std::size_t> order,
                                              std::size_t sieve, std::size_t most_products) {
   const Format& format = problem.facts().format;
-  std::erase_if(bases,
-                [](const GemmCandidate& one) { return one.departure != nullptr || !is_rounded_once(one.recipe); });
+  std::erase_if(bases, [](const GemmCandidate& one) {
+    const GemmDeparture* own = one.departure;
+    return (own != nullptr && own->first != nullptr) || !is_rounded_once(one.recipe);
+  });
   // 1. One number.
   std::vector<GemmCandidate> found;
   std::vector<GemmCandidate> possible = bases;

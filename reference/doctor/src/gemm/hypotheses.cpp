@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "fp8lab/formats/refuse.hpp"
 #include "gemm/plain_rows.hpp"
 
 namespace fp8lab::doctor {
@@ -23,7 +24,8 @@ void add_splits(std::vector<Composition>& all, std::size_t depth, std::size_t un
     const std::size_t ranges = (depth + length - 1) / length;
     if (ranges != count) continue;
     // Without promotion, ranges that are added one by one are a promotion every `length`.
-    if (promote_k != 0) all.push_back({promote_k, length, PartialOrder::ascending});
+    // Of two ranges both are told.
+    if (promote_k != 0 || ranges == 2) all.push_back({promote_k, length, PartialOrder::ascending});
     if (promote_k != 0 && ranges > 2) all.push_back({promote_k, length, PartialOrder::descending});
     if (ranges > 3) all.push_back({promote_k, length, PartialOrder::pairwise});
   }
@@ -322,6 +324,36 @@ void add_epilogues(std::vector<GemmCandidate>& all, GemmCandidate h, const GemmF
   }
 }
 
+/// The hypothesis with each promotion that may go wrong as its departure says.
+std::vector<GemmCandidate> with_promotions(const GemmCandidate& h, std::size_t depth) {
+  constexpr std::size_t most = 64;
+  constexpr std::size_t most_uncleared = 16;  // their sums are as long as the square of it
+  const auto length = static_cast<std::size_t>(h.recipe.promote_k);
+  std::vector<GemmCandidate> all;
+  if (length == 0 || depth % length != 0) return all;
+  const std::size_t count = depth / length;
+  const PromotionReading promotion = reading_of(h.departure).promotion;
+  if (promotion == PromotionReading::never_cleared) {
+    if (count > most_uncleared) return all;
+    all.push_back(h);
+    all.back().depth = length;
+    for (std::size_t last = 0; last < count; ++last) {
+      for (std::size_t j = 0; j <= last; ++j) all.back().blocks.push_back(j);
+    }
+    return all;
+  }
+  for (std::size_t j = 0; j + 1 < count && count <= most; ++j) {
+    GemmCandidate one = h;
+    one.depth = (j + 1) * length;
+    if (promotion == PromotionReading::kept) {
+      one.depth = length;
+      for (std::size_t i = 0; i < count; ++i) one.blocks.insert(one.blocks.end(), i == j ? 2 : 1, i);
+    }
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
 bool is_inversion(const GemmReading& reading) {
   return reading.a.scales == ScaleReading::inverted || reading.b.scales == ScaleReading::inverted;
 }
@@ -329,13 +361,13 @@ bool is_inversion(const GemmReading& reading) {
 }  // namespace
 
 std::vector<GemmCandidate> gemm_hypotheses(const MmaModel& model, const GemmFacts& facts,
-                                           const GemmDeparture* departure, std::size_t number, GemmSearch search) {
+                                           const GemmDeparture* departure, std::size_t number, GemmSearch search,
+                                           std::span<const std::size_t> blocks) {
   std::vector<GemmCandidate> all;
-  if (departure != nullptr && !is_searched(*departure, facts)) return all;
   const GemmReading& reading = reading_of(departure);
-  const bool repeats = reading.products != ProductReading::own;
+  const bool repeats = reading.products != ProductReading::own && reading.promotion == PromotionReading::own;
   const bool has_number = repeats || (departure != nullptr && departure->drops_tail);
-  const std::size_t depth = repeats ? depth_with(reading.products, facts.depth, number) : number;
+  const std::size_t depth = repeats ? depth_with(reading.products, facts.depth, number, blocks.size()) : number;
   const auto add = [&](const KOrder& k_order, const Composition& composition, ZeroRule zero_rule) {
     GemmCandidate h{.recipe = {.model = model,
                                .zero_rule = zero_rule,
@@ -349,9 +381,15 @@ std::vector<GemmCandidate> gemm_hypotheses(const MmaModel& model, const GemmFact
                                .output = facts.format},
                     .departure = departure,
                     .depth = has_number ? number : 0,
+                    .blocks = {blocks.begin(), blocks.end()},
                     .model = &model};
     const bool has_ranges = composition.promote_k != 0 || composition.split_k != 0;
     if (reading.bias == BiasReading::in_each_range && !has_ranges) return;
+    if (reading.promotion != PromotionReading::own) {
+      if (composition.split_k != 0 || composition.order != PartialOrder::ascending) return;
+      for (const GemmCandidate& one : with_promotions(h, facts.depth)) add_epilogues(all, one, facts);
+      return;
+    }
     add_epilogues(all, h, facts);
     if (!is_inversion(reading)) return;
     h.recipe.divided = true;
@@ -374,6 +412,36 @@ std::vector<GemmCandidate> gemm_hypotheses(const MmaModel& model, const GemmFact
         for (const Composition& one : usual_compositions(model, facts, depth)) add({}, one, rule);
       }
       break;
+  }
+  return all;
+}
+
+void take_departures(GemmCandidate& candidate, std::span<const FoundDeparture> departures) {
+  if (departures.empty()) return;
+  if (departures.size() > 2) refuse("departures must be two at most");
+  candidate.departure = departures.front().row;
+  if (departures.size() == 2) {
+    candidate.departure = both_departures(*departures.front().row, *departures.back().row);
+    if (candidate.departure == nullptr) refuse("departures must be two that change something else each");
+  }
+  for (const FoundDeparture& one : departures) {
+    candidate.depth = std::max(candidate.depth, one.depth);
+    if (!one.factors.empty()) candidate.factors = one.factors;
+    if (!one.blocks.empty()) candidate.blocks = one.blocks;
+  }
+}
+
+std::vector<FoundDeparture> departures_of(const GemmCandidate& candidate) {
+  std::vector<FoundDeparture> all;
+  if (candidate.departure == nullptr) return all;
+  for (const GemmDeparture* part : parts_of(*candidate.departure)) {
+    const GemmReading& reading = part->reading;
+    const bool has_number =
+        part->drops_tail || reading.products != ProductReading::own || reading.promotion != PromotionReading::own;
+    const bool has_blocks = reading.products == ProductReading::blocks || reading.stale_start;
+    all.push_back({part, has_number ? candidate.depth : 0,
+                   reading.scaled_by != ScaledBy::nothing ? candidate.factors : std::vector<float>(),
+                   has_blocks ? candidate.blocks : std::vector<std::size_t>()});
   }
   return all;
 }

@@ -18,7 +18,7 @@
 namespace fp8lab::doctor {
 namespace {
 
-constexpr std::size_t most_side = 128;
+constexpr std::size_t most_side = 64;
 constexpr std::size_t compared = 16;  ///< elements of each try
 /// What is equal on these is compared on more elements of the best try, for at most so many products.
 constexpr std::size_t most_products = std::size_t{1} << 26;
@@ -141,18 +141,8 @@ void compare_more(GemmProbe& probe, const GemmInputs& inputs, std::span<const Ge
   std::erase_if(probe.alike, [&](const auto& pair) { return words.at(pair.first) != words.at(pair.second); });
 }
 
-}  // namespace
-
-GemmProbe probe_gemm(std::span<const GemmExplanation> explanations, const GemmInputs& inputs) {
-  const DefaultEnvironment environment;
-  if (inputs.format_a.bits() > 8 || inputs.format_b.bits() > 8) refuse("probes are of formats of at most 8 bits");
-  const bool has_pairs = inputs.format_a.bits() == 4 || inputs.format_b.bits() == 4;
-  if (has_pairs && inputs.depth % 2 != 0) refuse("of codes of 4 bits, K must be even, not ", inputs.depth);
-  if (explanations.size() < 2) refuse("a probe needs two hypotheses or more");
-  // Scales of tiles become those of blocks where a hypothesis' model has such: powers of two.
-  const bool powers = inputs.tile_depth != 0 && std::ranges::any_of(explanations, [](const GemmExplanation& one) {
-                        return one.recipe.model.scales.has_value();
-                      });
+/// The best probe of that K.
+GemmProbe best_probe(std::span<const GemmExplanation> explanations, const GemmInputs& inputs, bool powers) {
   const auto draw = [&](int number) { return drawn_probe(inputs, static_cast<std::uint64_t>(number) + 1, powers); };
   const auto ask = [&](const GemmProbe& probe) {
     const ProbedGemm probed(probe, inputs, compared);
@@ -164,6 +154,55 @@ GemmProbe probe_gemm(std::span<const GemmExplanation> explanations, const GemmIn
   auto best = most_parting<GemmProbe>(tries, draw, ask);
   compare_more(best, inputs, explanations);
   return best;
+}
+
+/// Lengths of K that are tried, the shortest first.
+std::vector<std::size_t> depths_of_probe(std::span<const GemmExplanation> explanations, const GemmInputs& inputs) {
+  std::size_t longest = 0;
+  const auto block_of = [](const std::optional<BlockScales>& blocks) {
+    return blocks ? static_cast<std::size_t>(blocks->block) : std::size_t{1};
+  };
+  std::size_t unit =
+      std::max({inputs.tile_depth, block_of(inputs.blocks_a), block_of(inputs.blocks_b), std::size_t{32}});
+  for (const GemmExplanation& one : explanations) {
+    const GemmRecipe& r = one.recipe;
+    if (r.k_order.ways != 1 || !r.split_k.empty() || !one.departures.empty()) return {inputs.depth};
+    longest = std::max({longest, static_cast<std::size_t>(r.promote_k), r.range_k});
+    unit = std::max(unit, static_cast<std::size_t>(r.model.k()));
+  }
+  const std::size_t most = longest == 0 ? inputs.depth : 2 * longest;
+  std::vector<std::size_t> all;
+  for (std::size_t k = unit; k < most; k *= 2) all.push_back(k);
+  if (longest != 0 && (longest + unit) % unit == 0 && longest + unit < most) all.push_back(longest + unit);
+  all.push_back(most);
+  std::ranges::sort(all);
+  return all;
+}
+
+}  // namespace
+
+GemmProbe probe_gemm(std::span<const GemmExplanation> explanations, const GemmInputs& given, std::size_t depth) {
+  const DefaultEnvironment environment;
+  GemmInputs inputs = given;
+  if (inputs.format_a.bits() > 8 || inputs.format_b.bits() > 8) refuse("probes are of formats of at most 8 bits");
+  if (depth != 0) inputs.depth = depth;
+  const bool has_pairs = inputs.format_a.bits() == 4 || inputs.format_b.bits() == 4;
+  if (has_pairs && inputs.depth % 2 != 0) refuse("of codes of 4 bits, K must be even, not ", inputs.depth);
+  if (explanations.size() < 2) refuse("a probe needs two hypotheses or more");
+  // Scales of tiles become those of blocks where a hypothesis' model has such: powers of two.
+  const bool powers = inputs.tile_depth != 0 && std::ranges::any_of(explanations, [](const GemmExplanation& one) {
+                        return one.recipe.model.scales.has_value();
+                      });
+  std::vector<std::size_t> depths{inputs.depth};
+  if (depth == 0) depths = depths_of_probe(explanations, inputs);
+  std::optional<GemmProbe> best;
+  for (const std::size_t k : depths) {
+    inputs.depth = k;
+    GemmProbe one = best_probe(explanations, inputs, powers);
+    if (!best || one.alike.size() < best->alike.size()) best = std::move(one);
+    if (best->alike.empty()) break;
+  }
+  return *best;
 }
 
 }  // namespace fp8lab::doctor

@@ -68,6 +68,10 @@ GemmProblem::GemmProblem(const Operand& a, const Operand& b, const GemmOutput& o
   constexpr Format codes = e4m3;
   facts_.e4m3_a = a.format == codes && has_number;
   facts_.e4m3_b = b.format == codes && has_number;
+  facts_.other_format_a = format_read_for(a.format).has_value() && has_number;
+  facts_.other_format_b = format_read_for(b.format).has_value() && has_number;
+  facts_.row_scales_a = a.row_scales.size() > 1;
+  facts_.row_scales_b = b.row_scales.size() > 1;
   facts_.addend_types = addend_types(out);
   facts_.format = out.format;
   facts_.overflowed = overflowed();
@@ -136,7 +140,14 @@ GemmInputs GemmProblem::inputs() const {
           .scale_out = out_.scale_out != 1};
 }
 
-GemmFacts GemmProblem::facts_for(const MmaModel& model) const {
+GemmFacts GemmProblem::facts_for(const MmaModel& model, bool blocks_as_tiles) const {
+  if (blocks_as_tiles) {
+    GemmFacts facts = facts_;  // where scales of blocks multiply sums
+    facts.tile_depth = facts_.block;
+    facts.block = 0;
+    facts.scales_a = facts.scales_b = true;
+    return facts;
+  }
   if (!model.scales || facts_.tile_depth == 0) return facts_;
   GemmFacts facts = facts_;
   facts.tile_depth = 0;

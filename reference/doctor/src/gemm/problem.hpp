@@ -36,7 +36,8 @@ class GemmProblem {
   [[nodiscard]] const GemmOutput& out() const { return out_; }
   [[nodiscard]] const GemmFacts& facts() const { return facts_; }
   /// The facts as they are for the model: to one that has block scales, those of tiles are such, too.
-  [[nodiscard]] GemmFacts facts_for(const MmaModel& model) const;
+  /// Where scales of blocks multiply sums as those of tiles do, they are such.
+  [[nodiscard]] GemmFacts facts_for(const MmaModel& model, bool blocks_as_tiles = false) const;
   /// Elements that share a scale of the tensor core, by these facts; 0: none.
   [[nodiscard]] std::size_t block_for(const MmaModel& model) const;
   [[nodiscard]] GemmInputs inputs() const;

@@ -21,13 +21,75 @@ void exchange(std::vector<std::size_t>& rows, std::size_t count) {
   }
 }
 
+/// Products that a candidate adds, of operands of that depth.
+std::size_t depth_of(const GemmCandidate& one, std::size_t depth) {
+  if (one.departure != nullptr && one.departure->drops_tail) return one.depth;
+  return depth_with(reading_of(one.departure).products, depth, one.depth, one.blocks.size());
+}
+
+/// Its numbers, where partial sums depend on them.
+std::vector<std::size_t> with_number(const GemmCandidate& one) {
+  std::vector<std::size_t> all = one.blocks;
+  if (!reading_of(one.departure).changes_factors()) return all;
+  all.push_back(one.depth);
+  if (reading_of(one.departure).promotion != PromotionReading::own) {
+    all.push_back(static_cast<std::size_t>(one.recipe.promote_k));
+  }
+  return all;
+}
+
+/// A tile of the output that goes on from the accumulators of another one.
+class StaleTile {
+ public:
+  explicit StaleTile(std::span<const std::size_t> numbers) : numbers_(numbers) {}
+
+  [[nodiscard]] bool has(const GemmPlace& at) const {
+    const bool in_rows = at.row >= numbers_[0] && at.row - numbers_[0] < numbers_[2];
+    return in_rows && at.column >= numbers_[1] && at.column - numbers_[1] < numbers_[3];
+  }
+  [[nodiscard]] GemmPlace source_of(const GemmPlace& at) const {
+    return {at.row - numbers_[0] + numbers_[4], at.column - numbers_[1] + numbers_[5]};
+  }
+
+ private:
+  std::span<const std::size_t> numbers_;
+};
+
+/// The recipe of the accumulation, of products of that depth, with what a departure changes of promotions and of its
+/// start.
+GemmRecipe accumulated_recipe(const GemmCandidate& one, std::size_t depth) {
+  GemmRecipe recipe = one.recipe;
+  const GemmReading& reading = reading_of(one.departure);
+  if (reading.stale_start) {
+    recipe.c_enters = CEntry::accumulator;
+    recipe.addend_type = StepType::as_given;
+    recipe.beta = 1;
+  }
+  if (reading.promotion == PromotionReading::own) return recipe;
+  const auto length = static_cast<std::size_t>(recipe.promote_k);
+  recipe.promote_k = 0;
+  recipe.split_k.clear();
+  // Where the accumulator goes on: after the promotion that is missed, or that is added again.
+  std::size_t goes_on = one.depth;
+  if (reading.promotion == PromotionReading::kept) {
+    const auto again = std::ranges::adjacent_find(one.blocks);
+    goes_on = (static_cast<std::size_t>(again - one.blocks.begin()) + 2) * length;
+  }
+  std::size_t longer = length;
+  for (std::size_t k = 0; k < depth; k += recipe.split_k.back()) {
+    const bool is_longer = reading.promotion != PromotionReading::never_cleared && k + length == goes_on;
+    recipe.split_k.push_back(is_longer ? 2 * length : longer);
+    if (reading.promotion == PromotionReading::never_cleared) longer += length;
+  }
+  return recipe;
+}
+
 }  // namespace
 
 GemmScorer::Key GemmScorer::key_of(const GemmCandidate& one) const {
   const GemmRecipe& r = one.recipe;
   const GemmReading& reading = reading_of(one.departure);
-  const bool drops_tail = one.departure != nullptr && one.departure->drops_tail;
-  const std::size_t depth = drops_tail ? one.depth : depth_with(reading.products, problem_.a().depth, one.depth);
+  const std::size_t depth = depth_of(one, problem_.a().depth);
   const bool has_blocks = problem_.block_for(*one.model) != 0;
   const bool from_c = r.c_enters == CEntry::accumulator && r.promote_k == 0;
   return {reading.turned,
@@ -42,6 +104,7 @@ GemmScorer::Key GemmScorer::key_of(const GemmCandidate& one) const {
           r.zero_rule,
           from_c ? 1 + static_cast<int>(r.addend_type) + (reading.c == CReading::transposed ? 8 : 0) : 0,
           r.promote_k == 0 ? r.split_k : std::vector<std::size_t>(),
+          with_number(one),
           reading.changes_factors() ? one.departure : nullptr};
 }
 
@@ -73,49 +136,100 @@ void GemmScorer::compute(std::vector<GemmCandidate>& candidates, std::span<const
   if (elements.empty()) return;
   std::map<Key, std::vector<GemmCandidate*>> groups;
   for (GemmCandidate& one : candidates) groups[key_of(one)].push_back(&one);
+  for (const auto& [key, group] : groups) compute_group(group, elements, false, use);
+}
+
+/// The values that a tile goes on from, of elements in that tile: the accumulators of another one.
+void GemmScorer::add_stale(const GemmCandidate& one, std::span<const std::size_t> elements,
+                           std::span<float> starts) const {
+  const StaleTile tile(one.blocks);
+  const std::size_t columns = problem_.b().rows;
+  std::vector<std::size_t> sources;
+  std::vector<std::size_t> targets;
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    const GemmPlace at = problem_.element(elements[i]);
+    if (!tile.has(at)) continue;
+    const GemmPlace from = tile.source_of(at);
+    sources.push_back(from.row * columns + from.column);
+    targets.push_back(i);
+  }
+  if (sources.empty()) return;
+  const std::vector<float> values = accumulators(one, sources);
+  for (std::size_t i = 0; i < targets.size(); ++i) starts[targets[i]] = values[i];
+}
+
+/// Computes candidates that have the same partial sums.
+void GemmScorer::compute_group(std::span<GemmCandidate* const> group, std::span<const std::size_t> elements,
+                               bool as_accumulators, const Use& use) const {
+  const GemmCandidate& first = *group.front();
+  const GemmReading& own = reading_of(first.departure);
+  const MmaModel& model = *first.model;
   const GemmAddends all{problem_.out().c, problem_.out().bias, problem_.a().rows, problem_.b().rows};
   std::vector<ElementAddends> addends(elements.size());
   std::vector<float> starts(elements.size());
   std::vector<float> accumulators(elements.size());
-  for (auto& [key, group] : groups) {
-    const auto& [turned, blocks_a, blocks_b, depth, model, length, ways, granule, window, zero_rule, start, ranges,
-                 departure] = key;
-    const GemmReading& own = reading_of(departure);
-    const GemmFacts facts = problem_.facts_for(*model);
-    const std::size_t blocks = model->scales && problem_.facts().tile_depth != 0 ? facts.block : 0;
-    const KOrder k_order{ways, granule, window};
-    auto [left, right] = problem_.rows_of(elements, turned == Turned::out);
-    if (own.rows_exchanged) exchange(left, problem_.a().rows);
-    if (own.columns_exchanged) exchange(right, problem_.b().rows);
-    const std::size_t count = group.front()->depth;
-    PlainRows a(problem_.a(), left, depth,
-                {turned == Turned::a, blocks_a, blocks, k_order, own.a, &problem_.b(), own.products, count});
-    PlainRows b(problem_.b(), right, depth,
-                {turned == Turned::b, blocks_b, blocks, k_order, own.b, &problem_.a(), own.products, count});
-    const float halves = (own.a.as_fnuz ? 0.5F : 1.0F) * (own.b.as_fnuz ? 0.5F : 1.0F);
-    const auto add_to = [&](const GemmCandidate& one) {
-      for (std::size_t i = 0; i < elements.size(); ++i) {
-        addends[i] = addends_of(reading_of(one.departure), all, left[i], right[i]);
-        starts[i] = addends[i].c;
-      }
-    };
-    add_to(*group.front());
-    const auto partials = partial_sums_by(group.front()->recipe, a, b, starts);
-    const GemmSums sums{partials, a, b};
-    const GemmCandidate* before = nullptr;
-    for (GemmCandidate* one : group) {
-      const GemmReading& reading = reading_of(one->departure);
-      const ElementGemm element(one->recipe, facts, reading, problem_.a().tensor_scale, problem_.b().tensor_scale);
-      if (before == nullptr || before->departure != one->departure) add_to(*one);
-      const bool is_new = before == nullptr || !accumulate_equally(*before, *one);
-      for (std::size_t i = 0; i < elements.size(); ++i) {
-        if (is_new) accumulators[i] = halves * element.accumulated(sums, i, addends[i]);
-        const float result = element.finished(sums, i, addends[i], accumulators[i]);
-        use(*one, i, one->factors.empty() ? result : result * factor_of(*one, elements[i]));
-      }
-      before = one;
+  const std::size_t depth = depth_of(first, problem_.a().depth);
+  const bool has_blocks = problem_.block_for(model) != 0;
+  const GemmFacts facts = problem_.facts_for(model, own.blocks_as_tiles);
+  const std::size_t blocks = model.scales && problem_.facts().tile_depth != 0 ? facts.block : 0;
+  auto [left, right] = problem_.rows_of(elements, own.turned == Turned::out);
+  if (own.rows_exchanged) exchange(left, problem_.a().rows);
+  if (own.columns_exchanged) exchange(right, problem_.b().rows);
+  const auto rows = [&](const Operand& operand, std::span<const std::size_t> ks, Turned turned, const SideReading& side,
+                        const Operand& other) {
+    return PlainRows(operand, ks, depth,
+                     {own.turned == turned, has_blocks ? side.blocks : BlockReading::own, blocks, first.recipe.k_order,
+                      side, &other, own.products, first.depth, first.blocks, own.blocks_as_tiles});
+  };
+  PlainRows a = rows(problem_.a(), left, Turned::a, own.a, problem_.b());
+  PlainRows b = rows(problem_.b(), right, Turned::b, own.b, problem_.a());
+  const float halves = (own.a.as_fnuz ? 0.5F : 1.0F) * (own.b.as_fnuz ? 0.5F : 1.0F);
+  const auto add_to = [&](const GemmCandidate& one) {
+    for (std::size_t i = 0; i < elements.size(); ++i) {
+      addends[i] = addends_of(reading_of(one.departure), all, left[i], right[i]);
     }
+  };
+  add_to(first);
+  if (own.stale_start) {
+    add_stale(first, elements, starts);
+  } else {
+    std::ranges::transform(addends, starts.begin(), &ElementAddends::c);
   }
+  const auto partials = partial_sums_by(accumulated_recipe(first, depth), a, b, starts);
+  const GemmSums sums{partials, a, b};
+  const GemmCandidate* before = nullptr;
+  for (GemmCandidate* one : group) {
+    const GemmReading& reading = reading_of(one->departure);
+    const GemmRecipe summed = accumulated_recipe(*one, depth);
+    const ElementGemm accumulation(summed, facts, reading, problem_.a().tensor_scale, problem_.b().tensor_scale);
+    const ElementGemm element(one->recipe, facts, reading, problem_.a().tensor_scale, problem_.b().tensor_scale);
+    if (before == nullptr || before->departure != one->departure) add_to(*one);
+    const bool is_new = before == nullptr || !accumulate_equally(*before, *one);
+    for (std::size_t i = 0; i < elements.size(); ++i) {
+      const ElementAddends start{own.stale_start ? starts[i] : addends[i].c, addends[i].bias};
+      if (is_new) accumulators[i] = halves * accumulation.accumulated(sums, i, start);
+      if (as_accumulators) {
+        use(*one, i, accumulators[i]);
+        continue;
+      }
+      const float result = element.finished(sums, i, addends[i], accumulators[i]);
+      use(*one, i, one->factors.empty() ? result : result * factor_of(*one, elements[i]));
+    }
+    before = one;
+  }
+}
+
+std::vector<float> GemmScorer::accumulators(const GemmCandidate& candidate,
+                                            std::span<const std::size_t> elements) const {
+  GemmCandidate one = candidate;
+  GemmCandidate* const group = &one;
+  std::vector<float> values(elements.size());
+  for (std::size_t first = 0; first < elements.size(); first += batch) {
+    const auto some = elements.subspan(first, std::min(batch, elements.size() - first));
+    compute_group(std::span(&group, 1), some, true,
+                  [&](const GemmCandidate&, std::size_t i, float value) { values[first + i] = value; });
+  }
+  return values;
 }
 
 void GemmScorer::score(std::vector<GemmCandidate>& candidates, std::span<const std::size_t> elements) const {
@@ -160,9 +274,7 @@ std::vector<std::uint64_t> words_by_explanation(const GemmExplanation& explanati
                           .model = &model};
   candidate.recipe.output = out.format;
   if (!explanation.departures.empty()) {
-    candidate.departure = explanation.departures.front().row;
-    candidate.depth = explanation.departures.front().depth;
-    candidate.factors = explanation.departures.front().factors;
+    take_departures(candidate, explanation.departures);
   }
   std::vector<std::size_t> all(problem.known());
   std::iota(all.begin(), all.end(), std::size_t{0});

@@ -21,7 +21,8 @@ class GemmScorer {
 
   /// The facts of a candidate on which its partial sums depend.
   using Key = std::tuple<Turned, BlockReading, BlockReading, std::size_t, const MmaModel*, std::size_t, std::size_t,
-                         std::size_t, std::size_t, ZeroRule, int, std::vector<std::size_t>, const GemmDeparture*>;
+                         std::size_t, std::size_t, ZeroRule, int, std::vector<std::size_t>, std::vector<std::size_t>,
+                         const GemmDeparture*>;
   [[nodiscard]] Key key_of(const GemmCandidate& one) const;
 
   using Use = std::function<void(GemmCandidate& candidate, std::size_t i, float result)>;
@@ -34,8 +35,14 @@ class GemmScorer {
   /// The words of the elements by one candidate.
   [[nodiscard]] std::vector<std::uint64_t> words(const GemmCandidate& candidate,
                                                  std::span<const std::size_t> elements) const;
+  /// The accumulators of elements before the epilogue, by one candidate.
+  [[nodiscard]] std::vector<float> accumulators(const GemmCandidate& candidate,
+                                                std::span<const std::size_t> elements) const;
 
  private:
+  void compute_group(std::span<GemmCandidate* const> group, std::span<const std::size_t> elements, bool as_accumulators,
+                     const Use& use) const;
+  void add_stale(const GemmCandidate& one, std::span<const std::size_t> elements, std::span<float> starts) const;
   [[nodiscard]] float factor_of(const GemmCandidate& one, std::size_t element) const;
 
   const GemmProblem& problem_;

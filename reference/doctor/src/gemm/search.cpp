@@ -8,6 +8,8 @@
 
 #include "gemm/expected.hpp"
 #include "gemm/factors.hpp"
+#include "gemm/stale.hpp"
+#include "gemm/suggest.hpp"
 #include "gemm/whole.hpp"
 #include "search/rank.hpp"
 
@@ -45,6 +47,35 @@ bool scale_addends(const std::vector<GemmCandidate>& candidates, std::size_t see
     const bool from_c = r.c_enters == CEntry::accumulator && r.scale_order;
     return one.matches != seen || one.departure != nullptr || r.addition == Addition::before_scales || from_c;
   });
+}
+
+/// A departure that reads blocks of K, with its numbers.
+struct ReadBlocks {
+  const GemmDeparture* row = nullptr;
+  std::size_t number = 0;
+  std::vector<std::size_t> blocks = {};
+};
+
+/// The row that says in the fewest words that these blocks of K are multiplied.
+ReadBlocks simplest_reading(const SuggestedDeparture& one, std::size_t depth) {
+  const std::size_t count = depth / one.number;
+  const std::vector<std::size_t>& blocks = one.blocks;
+  const auto ascends = [](std::span<const std::size_t> some, std::size_t first) {
+    return std::ranges::all_of(some, [&](const std::size_t& block) {
+      return block == first + static_cast<std::size_t>(&block - some.data());
+    });
+  };
+  if (blocks.size() < count && ascends(blocks, 0)) return {&dropped_tail(), blocks.size() * one.number};
+  if (blocks.size() < count && ascends(blocks, count - blocks.size())) {
+    return {&row_of_products(ProductReading::head_missing), depth - blocks.size() * one.number};
+  }
+  if (blocks.size() == count + 1 && ascends(std::span(blocks).first(count), 0) && blocks.back() == count - 1) {
+    return {&row_of_products(ProductReading::tail_twice), one.number};
+  }
+  if (blocks.size() == count + 1 && ascends(std::span(blocks).subspan(1), 0) && blocks.front() == 0) {
+    return {&row_of_products(ProductReading::head_twice), one.number};
+  }
+  return {&row_of_products(ProductReading::blocks), one.number, blocks};
 }
 
 }  // namespace
@@ -95,6 +126,7 @@ GemmFindings GemmSearcher::search(std::vector<std::size_t>& order) const {
     if (with_defects) add_scaled(found, order, sieve);
     add_unusual(found, with_defects ? stages_.defects() : stages_.unusual(), sieve);
   }
+  if (best_of(candidates) != sieve.size()) add_suggested(found, order, sieve);
   if (best_of(candidates) == sieve.size() && scale_addends(candidates, sieve.size())) {
     add_unusual(found, stages_.missing_addends(), sieve);
   }
@@ -103,7 +135,42 @@ GemmFindings GemmSearcher::search(std::vector<std::size_t>& order) const {
   check_rest(found, order, sieve.size());
   rank(candidates);
   check_whole(found, order);
+  try_stale_tile(found, order);
   return found;
+}
+
+/// Takes the first candidate with a tile that goes on from another one, where that explains the whole output.
+void GemmSearcher::try_stale_tile(GemmFindings& found, std::span<const std::size_t> order) const {
+  const std::size_t all = problem_.known();
+  const bool is_affordable = all * problem_.facts().depth <= options_.most_products;
+  const bool is_some = found.candidates.front().matches * 4 > found.checked;
+  if (!problem_.is_whole() || found.unexplained() == 0 || !is_some) return;
+  const std::size_t tried = std::min<std::size_t>(most_wholes, found.candidates.size());
+  for (std::size_t number = 0; number < tried; ++number) {
+    const GemmCandidate& base = found.candidates[number];
+    if (!is_affordable && (number != 0 || !found.whole)) return;
+    const std::vector<std::uint64_t> words = number == 0 && found.whole ? *found.whole : scorer_.words(base, order);
+    std::vector<std::size_t> wrong;
+    for (std::size_t i = 0; i < all; ++i) {
+      const std::size_t element = number == 0 && found.whole ? i : order[i];
+      if (words[i] != problem_.word(element)) wrong.push_back(element);
+    }
+    auto stale = with_stale_tile(problem_, scorer_, base, wrong);
+    if (!stale) continue;
+    if (wrong.size() * 2 * problem_.facts().depth > options_.most_products) continue;
+    std::vector<GemmCandidate> one{*stale};
+    one.front().matches = 0;
+    scorer_.score(one, wrong);
+    if (one.front().matches != wrong.size()) continue;
+    // What is not in the tile is as it was: all of the output is compared.
+    one.front().matches = found.checked;
+    found.candidates = std::move(one);
+    found.runner_up.reset();
+    found.whole.emplace(all);
+    for (std::size_t i = 0; i < all; ++i) (*found.whole)[i] = problem_.word(i);
+    found.whole_unexplained = 0;
+    return;
+  }
 }
 
 /// Adds hypotheses of an output that is multiplied with numbers.
@@ -114,6 +181,39 @@ void GemmSearcher::add_scaled(GemmFindings& found, std::span<const std::size_t> 
   auto scaled = scaled_candidates(problem_, scorer_, std::move(bases), order, sieve.size(), options_.most_products);
   scorer_.score(scaled, sieve);
   std::ranges::move(scaled, std::back_inserter(found.candidates));
+}
+
+/// Adds hypotheses with departures, one or two, under which exact sums come near the output.
+void GemmSearcher::add_suggested(GemmFindings& found, std::span<const std::size_t> order,
+                                 std::span<const std::size_t> sieve) const {
+  double least = 1;
+  for (const SuggestedDeparture& one : suggested_departures(problem_, order)) {
+    constexpr double told = 0.1;
+    if (one.blocks.empty() && one.distance < std::min(told, least)) {
+      least = one.distance;
+      found.nearest = describe(one);
+    }
+    if (!one.blocks.empty()) found.nearest = describe(one);
+    if (one.is_single()) continue;
+    const GemmDeparture* departure = one.departure;
+    ReadBlocks read{.number = problem_.facts().depth};
+    if (!one.blocks.empty()) {
+      read = simplest_reading(one, problem_.facts().depth);
+      departure = departure == nullptr ? read.row : both_departures(*departure, *read.row);
+      if (departure == nullptr) continue;
+    }
+    std::vector<GemmCandidate> some =
+        departure == nullptr ? stages_.usual() : stages_.with(*departure, read.number, read.blocks);
+    if (one.is_relu) {
+      for (GemmCandidate& candidate : some) candidate.recipe.activation = GemmActivation::relu;
+    }
+    found.searched += some.size();
+    if (one.scaled_by != ScaledBy::nothing) {
+      some = scaled_candidates(problem_, scorer_, std::move(some), order, sieve.size(), options_.most_products);
+    }
+    add_unusual(found, std::move(some), sieve);
+    if (best_of(found.candidates) == sieve.size()) break;
+  }
 }
 
 /// Adds those that explain most of the sieve.

@@ -28,6 +28,8 @@ struct GemmFindings {
   std::optional<GemmCandidate> runner_up = {};           ///< the best of those that were dropped
   std::optional<std::vector<std::uint64_t>> whole = {};  ///< the output by the first, where it was compared with all
   std::size_t whole_unexplained = 0;
+  /// What brings exact sums nearest to an output that nothing explains, in words.
+  std::string nearest = {};
 
   [[nodiscard]] std::size_t unexplained() const {
     return whole ? whole_unexplained : checked - candidates.front().matches;
@@ -49,6 +51,7 @@ class GemmSearcher {
  private:
   [[nodiscard]] GemmFindings search(std::vector<std::size_t>& order) const;
   void add_scaled(GemmFindings& found, std::span<const std::size_t> order, std::span<const std::size_t> sieve) const;
+  void add_suggested(GemmFindings& found, std::span<const std::size_t> order, std::span<const std::size_t> sieve) const;
   void add_unusual(GemmFindings& found, std::vector<GemmCandidate> unusual, std::span<const std::size_t> sieve) const;
   [[nodiscard]] std::vector<std::size_t> contradictions_first(const GemmFindings& found,
                                                               std::span<const std::size_t> order) const;
@@ -60,6 +63,7 @@ class GemmSearcher {
   void keep_perfect(GemmFindings& found, std::size_t seen) const;
   void check_rest(GemmFindings& found, std::span<const std::size_t> order, std::size_t seen) const;
   void check_whole(GemmFindings& found, std::vector<std::size_t>& order) const;
+  void try_stale_tile(GemmFindings& found, std::span<const std::size_t> order) const;
   void join_contradictions(GemmFindings& found, std::vector<std::size_t>& order) const;
 
   const GemmProblem& problem_;

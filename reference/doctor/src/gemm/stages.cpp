@@ -7,22 +7,41 @@
 
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
+#include "gemm/plain_rows.hpp"
 #include "reference/src/tensor_core/misfit.hpp"
 
 namespace fp8lab::doctor {
+namespace {
+
+/// The operand as the tensor core gets it that reads it so.
+Operand as_read(Operand operand, const SideReading& side, const GemmReading& reading) {
+  if (side.as_other_format) operand.format = format_read_for(operand.format).value_or(operand.format);
+  if (reading.blocks_as_tiles) operand.scales = {};
+  return operand;
+}
+
+}  // namespace
 
 void GemmStages::add(std::vector<GemmCandidate>& all, const GemmDeparture* departure, std::size_t depth,
-                     GemmSearch search) const {
-  for (const MmaModel& model : models) {
-    if (model.is_fp64() || !takes(model, problem_.a()) || !takes(model, problem_.b())) continue;
-    const GemmFacts facts = problem_.facts_for(model);
+                     GemmSearch search, std::span<const std::size_t> blocks, bool is_suggested) const {
+  const GemmReading& reading = reading_of(departure);
+  const Operand a = as_read(problem_.a(), reading.a, reading);
+  const Operand b = as_read(problem_.b(), reading.b, reading);
+  const auto add_model = [&](const MmaModel& model) {
+    const GemmFacts facts = problem_.facts_for(model, reading.blocks_as_tiles);
     const auto k = static_cast<std::size_t>(model.k());
-    if (facts.tile_depth != 0 && (k == 0 || facts.tile_depth % k != 0)) continue;
-    for (GemmCandidate& one : gemm_hypotheses(model, facts, departure, depth, search)) {
+    const bool is_core = !is_cuda_cores(model);
+    if (is_core && facts.tile_depth != 0 && (k == 0 || facts.tile_depth % k != 0)) return;
+    if (departure != nullptr && !is_suggested && !is_searched(*departure, problem_.facts_for(model))) return;
+    for (GemmCandidate& one : gemm_hypotheses(model, facts, departure, depth, search, blocks)) {
       one.recipe.dequantized = dequantized_;
       all.push_back(std::move(one));
     }
+  };
+  for (const MmaModel& model : models) {
+    if (!model.is_fp64() && takes(model, a) && takes(model, b)) add_model(model);
   }
+  if (reading.blocks_as_tiles) add_model(cuda_cores);
 }
 
 /// Whether the operands are what GEMMs without a tensor core usually take.
@@ -44,7 +63,7 @@ void GemmStages::add_cuda_cores(std::vector<GemmCandidate>& all) const {
 
 std::vector<GemmCandidate> GemmStages::usual() const {
   std::vector<GemmCandidate> all;
-  if (are_float32()) add_cuda_cores(all);
+  if (are_float32() || dequantized_ != StepType::as_given) add_cuda_cores(all);
   add(all, nullptr, problem_.facts().depth);
   if (all.empty()) {
     refuse("no model takes such operands: a is ", format_name(problem_.a().format), " and b ",
@@ -70,7 +89,8 @@ std::vector<GemmCandidate> GemmStages::unusual() const {
 std::vector<GemmCandidate> GemmStages::defects() const {
   std::vector<GemmCandidate> all;
   for (const GemmDeparture& one : gemm_departures()) {
-    const bool has_number = one.drops_tail || one.reading.products != ProductReading::own;
+    const bool has_number = one.drops_tail || (one.reading.products != ProductReading::own &&
+                                               one.reading.promotion == PromotionReading::own);
     if (!has_number) add(all, &one, problem_.facts().depth);
   }
   std::vector<std::size_t> depths;
@@ -84,12 +104,21 @@ std::vector<GemmCandidate> GemmStages::defects() const {
   }
   const std::size_t unit_of_scales = std::max({problem_.facts().block, problem_.facts().tile_depth, std::size_t{1}});
   for (const GemmDeparture& one : gemm_departures()) {
-    if (one.reading.products == ProductReading::own) continue;
+    const ProductReading products = one.reading.products;
+    if (products == ProductReading::own || products == ProductReading::blocks) continue;
     for (const std::size_t length : {16, 32, 64, 128, 256}) {
       if (length >= problem_.facts().depth || length % unit_of_scales != 0) continue;
+      if (products == ProductReading::descending && problem_.facts().depth % length != 0) continue;
       add(all, &one, length);
     }
   }
+  return all;
+}
+
+std::vector<GemmCandidate> GemmStages::with(const GemmDeparture& departure, std::size_t number,
+                                            std::span<const std::size_t> blocks) const {
+  std::vector<GemmCandidate> all;
+  add(all, &departure, number, GemmSearch::usual, blocks, true);
   return all;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "gemm/candidates.hpp"
@@ -21,12 +22,16 @@ class GemmStages {
   [[nodiscard]] std::vector<GemmCandidate> unusual() const;
   /// GEMMs with a departure.
   [[nodiscard]] std::vector<GemmCandidate> defects() const;
+  /// GEMMs with that departure; of a list of blocks of K `number` is the length of each.
+  [[nodiscard]] std::vector<GemmCandidate> with(const GemmDeparture& departure, std::size_t number,
+                                                std::span<const std::size_t> blocks) const;
   /// GEMMs that leave out c, the bias or both.
   [[nodiscard]] std::vector<GemmCandidate> missing_addends() const;
 
  private:
   void add(std::vector<GemmCandidate>& all, const GemmDeparture* departure, std::size_t depth,
-           GemmSearch search = GemmSearch::usual) const;
+           GemmSearch search = GemmSearch::usual, std::span<const std::size_t> blocks = {},
+           bool is_suggested = false) const;
   [[nodiscard]] bool are_float32() const;
   void add_cuda_cores(std::vector<GemmCandidate>& all) const;
 

@@ -37,6 +37,43 @@ void put_factors(TextStream& text, const std::vector<float>& factors) {
   if (factors.size() > most) text << ", ...";
 }
 
+/// Which products a departure is about.
+void put_products(TextStream& text, const FoundDeparture& one) {
+  const GemmReading& reading = one.row->reading;
+  const auto put_list = [&](std::size_t most) {
+    std::string_view separator;
+    for (const std::size_t block : std::span(one.blocks).first(std::min(most, one.blocks.size()))) {
+      text << separator << block;
+      separator = ", ";
+    }
+    if (one.blocks.size() > most) text << ", ...";
+  };
+  if (reading.stale_start && one.blocks.size() == 6) {
+    const auto& at = one.blocks;
+    text << " (rows " << at[0] << " to " << at[0] + at[2] - 1 << ", columns " << at[1] << " to " << at[1] + at[3] - 1
+         << ", from those of row " << at[4] << " and column " << at[5] << " on)";
+    return;
+  }
+  if (reading.promotion == PromotionReading::missed) text << " (before k = " << one.depth << ")";
+  if (reading.promotion == PromotionReading::kept) {
+    const auto again = std::ranges::adjacent_find(one.blocks) - one.blocks.begin();
+    text << " (before k = " << (static_cast<std::size_t>(again) + 1) * one.depth << ")";
+  }
+  if (reading.promotion != PromotionReading::own) return;
+  switch (reading.products) {
+    case ProductReading::own: return;
+    case ProductReading::head_missing:
+    case ProductReading::head_twice:
+    case ProductReading::tail_twice: text << " (" << one.depth << " of them)"; return;
+    case ProductReading::descending: text << " (of " << one.depth << ")"; return;
+    case ProductReading::blocks:
+      text << " (" << one.depth << " elements in each: ";
+      put_list(64);
+      text << ")";
+      return;
+  }
+}
+
 }  // namespace
 
 bool is_rounded_once(const GemmRecipe& recipe) {
@@ -91,7 +128,7 @@ std::string describe(const GemmExplanation& explanation) {
     text << "; but " << one.row->words;
     if (divides) text << ", by a division";
     if (one.row->drops_tail) text << " (those from k = " << one.depth << " on)";
-    if (one.row->reading.products != ProductReading::own) text << " (" << one.depth << " of them)";
+    put_products(text, one);
     if (one.row->reading.scaled_by != ScaledBy::nothing) put_factors(text, one.factors);
   }
   return text.str();

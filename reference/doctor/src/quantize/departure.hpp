@@ -90,13 +90,17 @@ enum class TakesStored : std::uint8_t {
 
 /// The scales that a GEMM is given of one operand.
 struct OperandScales {
-  bool numbers;       ///< float32, and not 1
-  bool tiles;         ///< these are of tiles along K
-  bool blocks;        ///< the tensor core multiplies with scales of blocks
-  bool codes;         ///< these are codes of the operand
-  bool powers;        ///< they are powers of two, without a float32 scale beside them
-  bool e4m3;          ///< the operand's own codes are E4M3
-  bool other_layout;  ///< they have another place in the other layout
+  bool numbers;              ///< float32, and not 1
+  bool tiles;                ///< these are of tiles along K
+  bool blocks;               ///< the tensor core multiplies with scales of blocks
+  bool codes;                ///< these are codes of the operand
+  bool powers;               ///< they are powers of two, without a float32 scale beside them
+  bool e4m3;                 ///< the operand's own codes are E4M3
+  bool e4m3_or_e5m2;         ///< or there is another format of as many bits
+  bool rows;                 ///< float32 scales of rows
+  bool eight_rows;           ///< the operand has more than eight rows
+  bool is_told_from_output;  ///< a row of it is scaled, or has an addend
+  bool other_layout;         ///< they have another place in the other layout
 };
 
 /// How a GEMM reads the scales of an operand: of a, of b, or of both.

@@ -25,11 +25,13 @@ struct Departure;
 /// about the scales of an operand is one of a, one of b and one of both.
 struct GemmDeparture {
   std::string name, words;
-  double cost;                      ///< how implausible it is: what explains equally much is ranked by it
-  const Departure* row;             ///< of the table
-  GemmReading reading;              ///< how it reads what the GEMM is given
-  bool of_a = false, of_b = false;  ///< whose scales it is about
-  bool drops_tail = false;          ///< products from a depth on are missing
+  double cost;                            ///< how implausible it is: what explains equally much is ranked by it
+  const Departure* row;                   ///< of the table
+  GemmReading reading;                    ///< how it reads what the GEMM is given
+  bool of_a = false, of_b = false;        ///< whose scales it is about
+  bool drops_tail = false;                ///< products from a depth on are missing
+  const GemmDeparture* first = nullptr;   ///< of two that act together, the one
+  const GemmDeparture* second = nullptr;  ///< and the other
 };
 /// All departures, in the order in which they are searched.
 [[nodiscard]] std::span<const GemmDeparture> gemm_departures();
@@ -39,9 +41,13 @@ struct GemmDeparture {
 /// A departure that was found.
 struct FoundDeparture {
   const GemmDeparture* row;
-  /// Where it drops the tail: products that count. Where others are missing or added twice: how many.
+  /// Where it drops the tail: products that count. Where others are missing or added twice: how many. Of blocks of K:
+  /// products in each. Of a promotion: the element of K before which it should be.
   std::size_t depth = 0;
   std::vector<float> factors = {};  ///< where it scales elements: the number, or that of each row or column
+  /// The blocks of K that are multiplied, in their order. Of a tile that goes on from another one: its first row and
+  /// column, its rows and columns, and the first row and column of the other.
+  std::vector<std::size_t> blocks = {};
 
   friend bool operator==(const FoundDeparture&, const FoundDeparture&) = default;
 };
@@ -172,8 +178,11 @@ struct GemmProbe : ProbedPairs {
   std::vector<float> c = {}, bias = {};
   float scale_out = 1;
 };
-/// The inputs, among those tried, that part the most pairs: at most 128 rows and columns, and K as in `inputs`. Throws
-/// std::invalid_argument where there are fewer than two hypotheses, or operands of more than 8 bits.
-[[nodiscard]] GemmProbe probe_gemm(std::span<const GemmExplanation> explanations, const GemmInputs& inputs);
+/// The inputs, among those tried, that part the most pairs: at most 64 rows and columns, and `depth` elements of K; 0:
+/// the fewest that part as many, at most twice the longest promotion or range. (It is K of `inputs` where an order of K
+/// or a departure is about that alone.) Throws std::invalid_argument where there are fewer than two hypotheses, or
+/// operands of more than 8 bits.
+[[nodiscard]] GemmProbe probe_gemm(std::span<const GemmExplanation> explanations, const GemmInputs& inputs,
+                                   std::size_t depth = 0);
 
 }  // namespace fp8lab::doctor

@@ -34,6 +34,8 @@ enum class ScalePlace : std::uint8_t {
   stored_turned,  ///< they are stored column-major, and read as if they were row-major
   read_turned,    ///< the other way round
   other_operand,  ///< the other operand's, at the same index
+  first,          ///< along K, the first one for all
+  previous,       ///< of the tile or block before along K
 };
 
 /// What is read of a scale of tiles or blocks.
@@ -51,11 +53,17 @@ struct SideReading {
   BlockReading blocks = BlockReading::own;
   ScalePlace place = ScalePlace::own;
   ScaleWord word = ScaleWord::own;
-  bool as_fnuz = false;  ///< codes of E4M3 are taken for E4M3FNUZ: half the value, and -0 is NaN
+  bool wraps = false;            ///< at an edge, `place` is that of the opposite edge instead of the one's own
+  bool as_fnuz = false;          ///< codes of E4M3 are taken for E4M3FNUZ: half the value, and -0 is NaN
+  bool as_other_format = false;  ///< codes of E4M3 are taken for E5M2, those of E2M3 for E3M2, or the other way round
+  bool codes_exchanged = false;  ///< codes of rows i and i + 8 of each 16 are exchanged, their scales are not
+  std::int8_t row_scale_step =
+      0;  ///< 1: the scale of the next row, and for the last that of the first; -1: of the one before
 
   /// Whether the values and scales that a tensor core multiplies are others, beside those of blocks.
   [[nodiscard]] constexpr bool changes_factors() const {
-    return place != ScalePlace::own || word != ScaleWord::own || as_fnuz;
+    return place != ScalePlace::own || word != ScaleWord::own || as_fnuz || as_other_format || codes_exchanged ||
+           row_scale_step != 0;
   }
 };
 
@@ -68,7 +76,8 @@ enum class BiasReading : std::uint8_t {
   missing,
   along_rows,     ///< element m is added to row m, not element n to column n
   in_each_range,  ///< every range of split-K, or every promotion, adds it
-  next            ///< element n + 1 is added to column n, and the first to the last column
+  next,           ///< element n + 1 is added to column n, and the first to the last column
+  previous,       ///< element n - 1, and the last to the first column
 };
 
 /// Which products are added.
@@ -77,6 +86,16 @@ enum class ProductReading : std::uint8_t {
   head_missing,  ///< the first ones are not
   head_twice,    ///< the first ones are added twice
   tail_twice,    ///< the last ones are
+  descending,    ///< all, in blocks that are taken from the end of K to its beginning
+  blocks,        ///< those of blocks in a list, in its order
+};
+
+/// What happens at promotions.
+enum class PromotionReading : std::uint8_t {
+  own,
+  missed,         ///< one is left out: its accumulator goes on to the next one
+  kept,           ///< the accumulator is not cleared after one, and is added again
+  never_cleared,  ///< nor after any
 };
 
 /// Elements of an output that are a number times what they should be: each, or with a number for each row or column.
@@ -90,14 +109,17 @@ struct GemmReading {
   BiasReading bias = BiasReading::own;
   ScaleReading scale_out = ScaleReading::own;
   ProductReading products = ProductReading::own;
+  PromotionReading promotion = PromotionReading::own;
   ScaledBy scaled_by = ScaledBy::nothing;
+  bool blocks_as_tiles = false;    ///< codes are multiplied alone, and the scale of a block multiplies its sum
+  bool stale_start = false;        ///< a tile of the output goes on from the accumulators of another one
   bool rows_exchanged = false;     ///< rows i and i + 8 of the output, of each 16
   bool columns_exchanged = false;  ///< columns i and i + 8 of each 16
 
   /// Whether partial sums are of other factors than the operands' own, beside scales of blocks and a turned matrix.
   [[nodiscard]] constexpr bool changes_factors() const {
     return a.changes_factors() || b.changes_factors() || products != ProductReading::own || rows_exchanged ||
-           columns_exchanged;
+           columns_exchanged || promotion != PromotionReading::own || stale_start || blocks_as_tiles;
   }
   /// Whether a float32 scale of a or b is another one than meant.
   [[nodiscard]] constexpr bool changes_scales() const {
