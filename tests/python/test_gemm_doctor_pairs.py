@@ -74,7 +74,7 @@ def blocks(choose):
     return change
 
 
-# Of what they change, which no two of a pair may share, and how.
+# Each defect: what it changes, which no two of a pair share, and how it does so.
 READ = {
     "scale_a_missing": ("scale_a", changed(scale_a=lambda k, _: np.ones_like(k.scale_a))),
     "scale_b_missing": ("scale_b", changed(scale_b=lambda k, _: np.ones_like(k.scale_b))),

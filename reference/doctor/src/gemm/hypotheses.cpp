@@ -24,7 +24,7 @@ void add_splits(std::vector<Composition>& all, std::size_t depth, std::size_t un
     const std::size_t ranges = (depth + length - 1) / length;
     if (ranges != count) continue;
     // Without promotion, ranges that are added one by one are a promotion every `length`.
-    // Of two ranges both are told.
+    // Two ranges are a promotion, too: both are told.
     if (promote_k != 0 || ranges == 2) all.push_back({promote_k, length, PartialOrder::ascending});
     if (promote_k != 0 && ranges > 2) all.push_back({promote_k, length, PartialOrder::descending});
     if (ranges > 3) all.push_back({promote_k, length, PartialOrder::pairwise});
