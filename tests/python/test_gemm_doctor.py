@@ -140,14 +140,16 @@ def test_a_probe_is_small_and_what_it_leaves_has_equal_bits():
         found.parted_by(probe, out)
 
 
-@pytest.mark.parametrize(("value", "name"), [(np.nan, "NaN"), (-np.inf, "infinite"), (0, "0")])
+@pytest.mark.parametrize(("value", "name"), [(np.nan, "NaN"), (-np.inf, "-inf"), (0, "0")])
 def test_an_output_of_one_kind_is_called_so(value, name):
     found = diagnosed(A, B, np.full((24, 20), value, np.float32))
-    # One product is 0 by chance.
-    by_chance = 1 if value == 0 else 0
+    # One product is 0 by chance. Codes of a in E5M2 are so large that many sums leave the range of an accumulator in float16.
+    wide = fp8lab.gemm(A, B, model="hopper_wgmma_fp8_f16", format_a="e5m2")
+    by_chance = {"NaN": 0, "0": 1, "-inf": int((wide == -np.inf).sum())}[name]
     said = f"Every element of the output is {name}, which the nearest hypothesis makes of {by_chance} of the 480 looked at."
-    # Sums that are added again and again overflow, too.
-    assert found.verdict.startswith(said) or (name == "infinite" and name in found.verdict), found
+    assert found.verdict.startswith(said), found
+    if name != "0":
+        assert any(line.startswith("Located: 0 of 24 rows are near exact sums") for line in found.rest), found
     assert "written" in found.verdict and not found.explained, found
 
 

@@ -40,6 +40,8 @@ std::string output_of_one_kind(const GemmProblem& problem, const GemmExplanation
       "written. ";
   constexpr std::array all{
       Kind{"NaN", [](double x) { return std::isnan(x); }, other_inputs},
+      Kind{"-inf", [](double x) { return std::isinf(x) && x < 0; }, other_inputs},
+      Kind{"inf", [](double x) { return std::isinf(x) && x > 0; }, other_inputs},
       Kind{"infinite", [](double x) { return std::isinf(x); }, other_inputs},
       Kind{"0", [](double x) { return x == 0; }, "Was the output not written? "},
   };

@@ -452,8 +452,10 @@ class LocatedLines {
       for (std::size_t i = first; i < first + count; ++i) {
         const double there = gemm.there()[i];
         const double result = gemm.limited(by[i].result * factor);
-        const bool is_near = std::abs(there - result) <=
-                             tolerance * by[i].magnitude * std::min(std::abs(factor), 1.0) + std::abs(there) / 16;
+        // An infinity is near nothing but itself.
+        const bool is_near = std::isfinite(there) &&
+                             std::abs(there - result) <=
+                                 tolerance * by[i].magnitude * std::min(std::abs(factor), 1.0) + std::abs(there) / 16;
         good += is_near || there == result ? 1 : 0;
       }
       return good == count;
