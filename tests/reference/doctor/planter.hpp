@@ -36,7 +36,7 @@ inline std::uint32_t word_of(float value, const Format& type) {
 }
 
 /// What a kernel with one departure stores.
-struct Planted {
+struct PlantedTensor {
   std::vector<std::uint8_t> codes;
   std::vector<std::byte> scales;
   Format scale_format;
@@ -54,7 +54,7 @@ class Planter {
  public:
   Planter(const MatrixView& x, const Hypothesis& hypothesis) : x_(x), source_(x, 1), hypothesis_(hypothesis) {}
 
-  [[nodiscard]] std::optional<Planted> planted() const {
+  [[nodiscard]] std::optional<PlantedTensor> planted() const {
     const Recipe& recipe = hypothesis_.recipe;
     const std::size_t down = recipe.tile_across == 0 ? 1 : (x_.rows() + recipe.tile_across - 1) / recipe.tile_across;
     const std::size_t across = recipe.tile_along == 0 ? 1 : x_.columns() / recipe.tile_along;
@@ -68,8 +68,8 @@ class Planter {
   }
 
  private:
-  [[nodiscard]] std::optional<Planted> with_scales(std::size_t count) const {
-    Planted made{.codes = std::vector<std::uint8_t>(x_.size()),
+  [[nodiscard]] std::optional<PlantedTensor> with_scales(std::size_t count) const {
+    PlantedTensor made{.codes = std::vector<std::uint8_t>(x_.size()),
                  .scales = {},
                  .scale_format = scale_format_of(hypothesis_.recipe),
                  .of_tensor = {}};
