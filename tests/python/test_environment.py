@@ -216,6 +216,7 @@ CASES = {
     "Delayed": lambda _: fp8lab.Delayed(margin=2),
     "DelayedVersion": lambda _: fp8lab.delayed_versions(),
     "Diagnosis": lambda _: str(_diagnosed("te_mxfp8", wrong=True)),
+    "Diagnosis.exercise": lambda _: _diagnosed("te_mxfp8").exercise(),
     "Diagnosis.probe": lambda _: _diagnosed("te_mxfp8").probe(),
     "Probe": lambda _: _diagnosed("te_mxfp8").probe().alike,
     "Discriminator": lambda _: _diagnosed("deepgemm_cpu").discriminators,

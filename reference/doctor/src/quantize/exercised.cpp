@@ -19,9 +19,9 @@ namespace fp8lab::doctor {
 namespace {
 
 constexpr std::size_t kinds = named_input_kinds.size();
-using Counts = std::array<std::uint64_t, kinds>;
+using InputCounts = std::array<std::uint64_t, kinds>;
 
-std::uint64_t& of(Counts& counts, InputKind kind) { return counts[static_cast<std::size_t>(kind)]; }
+std::uint64_t& of(InputCounts& counts, InputKind kind) { return counts[static_cast<std::size_t>(kind)]; }
 
 /// The bits of magnitudes that say where one lies in a format.
 struct Ranges {
@@ -42,7 +42,7 @@ Ranges ranges_in(const Format& format) {
           .halves = 2 / decode(format, 1)};
 }
 
-void count_elements(std::span<const float> x, Counts& counts) {
+void count_elements(std::span<const float> x, InputCounts& counts) {
   std::uint32_t zeros = 0;
   std::uint32_t negative = 0;
   std::uint32_t nans = 0;
@@ -61,7 +61,7 @@ void count_elements(std::span<const float> x, Counts& counts) {
   of(counts, InputKind::infinity) += infinite;
 }
 
-void count_products(std::span<const float> products, const Ranges& format, Counts& counts) {
+void count_products(std::span<const float> products, const Ranges& format, InputCounts& counts) {
   std::uint32_t ties = 0;
   std::uint32_t small_ties = 0;
   std::uint32_t subnormal = 0;
@@ -98,7 +98,7 @@ bool is_at_edge(const Recipe& recipe, float amax) {
   return mantissa <= 1 || mantissa == 0x7FFFFFU;
 }
 
-void count_tiles(const KernelModel& model, const Source& source, Counts& counts) {
+void count_tiles(const KernelModel& model, const Source& source, InputCounts& counts) {
   const Amaxes& tiles = model.tiles();
   const Recipe& recipe = model.recipe();
   const float small = source.type() == binary16 ? 0x1p-14F : 0x1p-40F;
@@ -115,8 +115,8 @@ void count_tiles(const KernelModel& model, const Source& source, Counts& counts)
   if (source.rows() % tiles.across != 0) of(counts, InputKind::incomplete_tiles) += tiles.tiles_across;
 }
 
-Counts counts_of(const Source& source, const Hypothesis& hypothesis, bool is_modelled) {
-  Counts all{};
+InputCounts counts_of(const Source& source, const Hypothesis& hypothesis, bool is_modelled) {
+  InputCounts all{};
   const KernelModel model(source, hypothesis, nullptr);
   const Format& format = hypothesis.recipe.format;
   const bool has_products = is_modelled && model.applies() && format.has_subnormals && format.bits() <= 8;
@@ -126,7 +126,7 @@ Counts counts_of(const Source& source, const Hypothesis& hypothesis, bool is_mod
   parallel_for(
       source.rows(), source.threads(),
       [&](std::size_t first, std::size_t last) {
-        Counts own{};
+        InputCounts own{};
         constexpr std::size_t most = 1024;
         std::array<float, most> products;
         for (std::size_t row = first; row < last; ++row) {
@@ -256,10 +256,10 @@ ExerciseInput exercise(const Recipe& recipe, Direction direction, const Format& 
 }
 
 std::vector<Exercised> exercised_by(const Source& source, const Hypothesis& hypothesis, bool is_modelled) {
-  const Counts counts = counts_of(source, hypothesis, is_modelled);
+  const InputCounts counts = counts_of(source, hypothesis, is_modelled);
   const ExerciseInput all = exercise(hypothesis.recipe, Direction::rowwise, source.type());
   const Source best(MatrixView(std::span<const float>(all.values), all.rows, all.columns), 1);
-  const Counts needed = counts_of(best, hypothesis, is_modelled);
+  const InputCounts needed = counts_of(best, hypothesis, is_modelled);
   std::vector<Exercised> found;
   for (std::size_t i = 0; i < kinds; ++i) {
     if (counts[i] == 0 && needed[i] == 0) continue;
