@@ -70,9 +70,9 @@ class Planter {
  private:
   [[nodiscard]] std::optional<PlantedTensor> with_scales(std::size_t count) const {
     PlantedTensor made{.codes = std::vector<std::uint8_t>(x_.size()),
-                 .scales = {},
-                 .scale_format = scale_format_of(hypothesis_.recipe),
-                 .of_tensor = {}};
+                       .scales = {},
+                       .scale_format = scale_format_of(hypothesis_.recipe),
+                       .of_tensor = {}};
     for (const Deviation& one : hypothesis_.deviations) {
       if (one.departure->tensor_scale != nullptr && one.departure->is_given) made.of_tensor = one.value;
     }
