@@ -300,10 +300,13 @@ class GemmDiagnosis:
         if there.shape != shape:
             raise ValueError(f"out must have shape {shape}, (M, N), not {there.shape}")
         given = {"scale_a": probe.scale_a, "scale_b": probe.scale_b, "c": probe.c, "bias": probe.bias}
-        formats = {"format_a": self._formats[0], "format_b": self._formats[1]}
+        format_a, format_b = self._formats
         left = []
         for one in self.explanations[: min(self.tied, _MOST_PARTED)]:
-            by, own = as_array(one.output(probe.a, probe.b, scale_out=probe.scale_out, **given, **formats), "out")
+            by, own = as_array(
+                one.output(probe.a, probe.b, format_a=format_a, format_b=format_b, scale_out=probe.scale_out, **given),
+                "out",
+            )
             if by.dtype.itemsize != there.dtype.itemsize:
                 raise TypeError(f"out must be {own}, as the output that was diagnosed, not {name}")
             if np.array_equal(_words_of(by), _words_of(there)):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -273,6 +274,24 @@ def recipe_with(
     out_profile: Any = None,
 ) -> GemmRecipe:
     """The recipe that arguments of ``gemm`` make or change."""
+    given = (recipe, model, promote_k, scale_order, split_k, split_order, c_enters, zero_rule, out_dtype, out_profile)
+    # A record takes longer to make and to check than a small GEMM to compute: names and numbers are remembered.
+    remembered = all(one is None or type(one) in (str, int) for one in given)
+    return (_remembered_recipe if remembered else _recipe_of)(*given)
+
+
+def _recipe_of(
+    recipe: Any,
+    model: Any,
+    promote_k: Any,
+    scale_order: Any,
+    split_k: Any,
+    split_order: Any,
+    c_enters: Any,
+    zero_rule: Any,
+    out_dtype: Any,
+    out_profile: Any,
+) -> GemmRecipe:
     if recipe is None and model is None:
         raise TypeError("a recipe or a model must be given")
     base = GemmRecipe(as_gemm_model(model)) if recipe is None else as_gemm_recipe(recipe)
@@ -295,6 +314,9 @@ def recipe_with(
     if out_profile is not None:
         fields["cast"] = as_profile(out_profile, "out_profile")
     return changed(base, fields)
+
+
+_remembered_recipe = functools.lru_cache(maxsize=256)(_recipe_of)
 
 
 def gemm(

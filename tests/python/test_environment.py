@@ -128,6 +128,12 @@ def _diagnosed_gemm(times: int = 1) -> fp8lab.GemmDiagnosis:
     )
 
 
+def _parted(found: fp8lab.GemmDiagnosis) -> tuple[fp8lab.GemmExplanation, ...]:
+    probe = found.probe()
+    given = {"scale_a": probe.scale_a, "scale_b": probe.scale_b, "c": probe.c, "bias": probe.bias}
+    return found.parted_by(probe, found.explanations[0].output(probe.a, probe.b, scale_out=probe.scale_out, **given))
+
+
 TENSOR_SCALE_INV = float(np.float32(_quantized("torchao_nvfp4").amax) / np.float32(2688))
 
 
@@ -241,6 +247,7 @@ CASES = {
     "Fp8State.write_weight": lambda _: [_written().arrays(), _written().forward(0, MATRIX[:, :128]).y],
     "GemmDeparture": lambda _: fp8lab.GemmDeparture("bias_missing", "the bias is not added"),
     "GemmDiagnosis": lambda _: _diagnosed_gemm().verdict,
+    "GemmDiagnosis.parted_by": lambda _: _parted(_diagnosed_gemm(0)),
     "GemmDiagnosis.probe": lambda _: _diagnosed_gemm(0).probe(),
     "GemmElement": lambda _: _diagnosed_gemm().shown,
     "GemmExplanation": lambda _: _diagnosed_gemm().explanations,
