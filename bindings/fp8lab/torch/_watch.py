@@ -355,8 +355,8 @@ def watch(model: torch.nn.Module, *, causes_every: int = 0, first_step: int = 0)
     ----------
     model : torch.nn.Module
         One that ``convert`` converted, or that has layers of ``fp8lab.torch.Linear`` or Transformer Engine's modules:
-        Linear, LayerNormLinear, LayerNormMLP, GroupedLinear, under ``fp8lab.te``, also within TransformerLayer. A
-        LayerNormMLP is two layers, ``fc1`` and ``fc2``.
+        Linear, LayerNormLinear, LayerNormMLP, under ``fp8lab.te``, also within TransformerLayer. A LayerNormMLP is two
+        layers, ``fc1`` and ``fc2``. GroupedLinear is watched too, which no test has shown to be right.
     causes_every : int
         In every so manieth step, the error of each layer's output is split by cause: the casts of x and of w, the
         accumulation, the rounding of the output. That computes each fprop once more, and its real product. 0: never.
