@@ -120,8 +120,8 @@ struct DeviceBuild {
 
 /// out = the function of each element of x, and of y where it has a second argument, on `threads` threads. Every NaN is
 /// 7FFFFFFF. An H200 gave the same words for all 2^32 inputs of expf, __expf, tanhf, erff, logf and sinf, without
-/// options and with -ftz=true, and of rsqrtf, exp2f and 1 / x without; for 5 * 2^24 inputs or more of the other functions
-/// and options; and for 10^8 pairs of words of each function of two arguments.
+/// options and with -ftz=true, and of rsqrtf, exp2f and 1 / x without; for 5 * 2^24 inputs or more of the other
+/// functions and options; and for 10^8 pairs of words of each function of two arguments.
 ///
 /// Source: the formulas and constants of CUDA 13.0's libdevice.10.bc; divisions and roots as ptxas makes them of
 /// div.approx, div.full and sqrt.approx for sm_90.
