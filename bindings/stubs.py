@@ -8,6 +8,7 @@ for a package is then built without running what was built; a test compares them
 
 import ast
 import dataclasses
+import importlib
 import inspect
 import pathlib
 import re
@@ -207,11 +208,28 @@ def stub_of(core: ModuleType) -> str:
     return text + "\n" + "\n".join(functions) + "\n"
 
 
+def names() -> str:
+    """The text of ``_names.py``: the modules of the star imports of ``fp8lab``, which only a type checker makes."""
+    text = pathlib.Path(__file__).with_name("fp8lab").joinpath("__init__.py").read_text()
+    homes = {name: name for name in ("experiments", "gpu", "operators")}
+    for module in re.findall(r"^    from fp8lab\.(\w+) import \*$", text, re.MULTILINE):
+        homes.update(dict.fromkeys(importlib.import_module(f"fp8lab.{module}").__all__, module))
+    lines = [
+        "# SPDX-License-Identifier: Apache-2.0",
+        '"""Which module has each public name of ``fp8lab``. What bindings/stubs.py gives; a test compares."""',
+        "",
+        "HOMES = {",
+        *(f'    "{name}": "{home}",' for name, home in homes.items()),
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def stubs() -> dict[str, str]:
-    """The texts of the package's generated stubs, by their names."""
+    """The texts of the package's generated files, by their names."""
     from fp8lab import _core, _experiments
 
-    return {"_core.pyi": stub_of(_core), "_registered.pyi": _experiments.stub()}
+    return {"_core.pyi": stub_of(_core), "_registered.pyi": _experiments.stub(), "_names.py": names()}
 
 
 if __name__ == "__main__":

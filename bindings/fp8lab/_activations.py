@@ -19,6 +19,7 @@ from fp8lab._arrays import (
     check_real,
     check_unread,
 )
+from fp8lab._entry import guard as _guard
 from fp8lab._operator_arrays import Typed, apart_from, as_rows, as_rows_like, of_each_row, options_of, result_of
 
 __all__ = [
@@ -303,3 +304,6 @@ def scaled_activation_backward(
     of_rows = apart(of_rows, words[0])
     _core.activation_backward(row.name, parameters, gradient, array, of_rows, words, sums, size, options)
     return result, sums
+
+
+_guard(__name__, __all__)

@@ -28,6 +28,7 @@ from fp8lab._arrays import (
     output,
 )
 from fp8lab._core import Format, Profile
+from fp8lab._entry import guard as _guard
 from fp8lab._values import equal
 
 __all__ = [
@@ -410,3 +411,6 @@ def cast_to_representable(
         check_threads(threads),
     )
     return result
+
+
+_guard(__name__, __all__)

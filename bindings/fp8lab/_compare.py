@@ -25,6 +25,7 @@ from fp8lab._arrays import (
 )
 from fp8lab._core import Format
 from fp8lab._device_arrays import on_host
+from fp8lab._entry import guard as _guard
 from fp8lab._recipes import Recipe
 from fp8lab._scaling import Quantized
 
@@ -345,3 +346,5 @@ def _others(a: Quantized, b: Quantized) -> list[str]:
 
 
 _FORMATS = {known.name for known in _core.formats()}
+
+_guard(__name__, __all__)

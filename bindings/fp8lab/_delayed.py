@@ -13,6 +13,7 @@ import numpy as np
 from fp8lab import _core
 from fp8lab._arrays import Array, as_float32, check_bool, check_choice, check_int, check_name, check_real, kind_of
 from fp8lab._core import DelayedVersion
+from fp8lab._entry import guard as _guard
 from fp8lab._values import Record, State, equal, record, restorer, state
 
 __all__ = [
@@ -313,3 +314,6 @@ def reduced_amax(of_ranks: Any) -> float:
     if amaxes.size == 0:
         raise ValueError("of_ranks must have at least one amax")
     return _core.reduced_amax(amaxes)
+
+
+_guard(__name__, __all__)

@@ -25,6 +25,7 @@ from fp8lab._arrays import (
     empty,
 )
 from fp8lab._device_arrays import on_host
+from fp8lab._entry import guard as _guard
 from fp8lab._recipes import NamedRecipe, Recipe, as_recipe
 
 __all__ = [
@@ -350,3 +351,6 @@ def _told(found: dict[str, Any], shape: tuple[int, ...], source: str) -> Diagnos
         exercised=found["exercised"],
         unexercised=tuple(found["unexercised"]),
     )
+
+
+_guard(__name__, __all__)

@@ -10,6 +10,7 @@ import numpy as np
 from fp8lab import _core
 from fp8lab._arrays import Array, as_format, check_int, check_name, check_real, named
 from fp8lab._core import Distribution, Format
+from fp8lab._entry import guard as _guard
 
 __all__ = [
     "BestScale",
@@ -139,3 +140,6 @@ def best_scale(format: str | Format, distribution: str | Distribution) -> BestSc
         As ``exact_sqnr_db`` does.
     """
     return BestScale(*_core.best_scale(as_format(format, "format"), as_distribution(distribution, "distribution")))
+
+
+_guard(__name__, __all__)

@@ -9,6 +9,7 @@ import numpy as np
 
 from fp8lab import _core
 from fp8lab._arrays import Array, apart, as_array, as_kernel_floats, check_int, check_real, check_threads
+from fp8lab._entry import guard as _guard
 from fp8lab._operator_arrays import Typed, apart_from, flat, result_of
 
 __all__ = ["dropout", "dropout_backward"]
@@ -102,3 +103,6 @@ def dropout_backward(
     own = apart(np.ascontiguousarray(bits).reshape(-1), words[0])
     _core.dropout(share, None, given, words, own, check_threads(threads))
     return result
+
+
+_guard(__name__, __all__)

@@ -17,6 +17,7 @@ from fp8lab._arrays import (
     check_threads,
     output,
 )
+from fp8lab._entry import guard as _guard
 from fp8lab._operator_arrays import FUNCTIONS
 
 __all__ = ["Exactness", "elementary", "exactness", "functions"]
@@ -88,3 +89,6 @@ def elementary(name: str, x: Any, *, threads: int = 1, out: Array | None = None)
     result = output(out, array.shape, np.float32)
     _core.elementary(kind, apart(array, result), result, number)
     return result
+
+
+_guard(__name__, __all__)

@@ -9,17 +9,18 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable
-from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
-from fp8lab import _core
+from fp8lab import _core, _values  # noqa: F401  # the latter makes their pickles
 from fp8lab._arrays import short
+from fp8lab._core import DelayedVersion, Distribution, ErrorTotals, Format, Histogram, MmaModel, Profile
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
 _MOST = 300  # the longest message, in characters
 _DONE: set[type] = set()  # the classes that ``guard`` has been through
+_ENTERED: set[Any] = set()  # the functions that ``entry`` has made
 
 #: The special methods of a class that compute or write text; users call no other name that begins with an underscore.
 _SPECIAL = (
@@ -80,6 +81,7 @@ def entry(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Re
             raise better from None
         return result
 
+    _ENTERED.add(entered)
     return entered
 
 
@@ -110,21 +112,26 @@ def _guard_class(kind: type) -> None:
                 setattr(kind, key, guarded)
 
 
-def guard(module: ModuleType, names: Iterable[str]) -> None:
-    """Put ``entry`` around the functions of these names and around what the classes and modules of these names offer.
+def guard(module: str, names: Iterable[str]) -> None:
+    """Put ``entry`` around the functions of these names in the module, once, and around what the classes of these names
+    offer.
 
     Functions are replaced in the module that defines them, too: there pickle looks for them.
     """
+    here = sys.modules[module]
     for name in names:
-        value = getattr(module, name)
-        if inspect.ismodule(value):
-            guard(value, value.__all__)
-        elif inspect.isclass(value):
+        value = getattr(here, name)
+        if inspect.isclass(value):
             for owner in value.__mro__:
                 _guard_class(owner)
-        elif _is_function(value):
+        elif _is_function(value) and value not in _ENTERED:
             guarded = entry(value)
-            setattr(module, name, guarded)
+            setattr(here, name, guarded)
             home = sys.modules.get(value.__module__)
             if home is not None and home is not _core:
                 setattr(home, name, guarded)
+
+
+# The classes of C++ come out of many modules; their pickles are made in ``_values``.
+for _kind in (DelayedVersion, Distribution, ErrorTotals, Format, Histogram, MmaModel, Profile):
+    _guard_class(_kind)

@@ -28,6 +28,7 @@ from fp8lab._arrays import (
 )
 from fp8lab._core import Format, MmaModel
 from fp8lab._device_arrays import on_host
+from fp8lab._entry import guard as _guard
 from fp8lab._gemm_recipes import GemmRecipe, as_gemm_model, as_gemm_recipe
 from fp8lab._products import as_typed, gemm_operand, matrix_of, recipe_with
 from fp8lab._scaling import Quantized
@@ -558,3 +559,6 @@ def diagnose_gemm(
         _expected_gemm(expected),
     )
     return GemmDiagnosis(found, formats, format)
+
+
+_guard(__name__, __all__)

@@ -21,6 +21,7 @@ from fp8lab._arrays import (
     named,
 )
 from fp8lab._core import Format, MmaModel, Profile
+from fp8lab._entry import guard as _guard
 from fp8lab._values import WIDE_FORMATS, CoreRecord, record
 
 __all__ = [
@@ -212,3 +213,6 @@ def as_gemm_recipe(value: Any, argument: str = "recipe", instead: str = "or an M
             f"{argument} must be a GemmRecipe, the name of one or of a model, {instead}, not {kind_of(value)}"
         )
     return GemmRecipe._of(named(argument, _core.find_gemm, check_name(value, argument)))
+
+
+_guard(__name__, __all__)

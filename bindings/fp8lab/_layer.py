@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from fp8lab._arrays import Array, kind_of
 from fp8lab._delayed import Delayed
+from fp8lab._entry import guard as _guard
 from fp8lab._linear import _as_bias, _as_linear_recipe, _as_matrix
 from fp8lab._state import Fp8State, LinearCall, RecipeLike, _as_delayed, linear_bias_gradient
 
@@ -120,3 +121,6 @@ class Linear:
     def __repr__(self) -> str:
         features, inputs = _as_matrix(self.weight, "weight")[1]
         return f"<fp8lab.Linear {inputs} -> {features}{'' if self.bias is None else ' with bias'}: {self.recipe}>"
+
+
+_guard(__name__, __all__)

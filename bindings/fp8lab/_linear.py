@@ -28,6 +28,7 @@ from fp8lab._arrays import (
 )
 from fp8lab._core import MmaModel
 from fp8lab._delayed import AmaxHistory, as_amax
+from fp8lab._entry import guard as _guard
 from fp8lab._gemm_recipes import (
     GemmRecipe,
     NamedGemmRecipe,
@@ -528,3 +529,6 @@ def linear_wgrad(
         return out
     fill(main_grad, out)
     return main_grad
+
+
+_guard(__name__, __all__)

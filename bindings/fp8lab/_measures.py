@@ -21,6 +21,7 @@ from fp8lab._arrays import (
     contiguous,
 )
 from fp8lab._core import ErrorTotals, Format, Histogram
+from fp8lab._entry import guard as _guard
 
 __all__ = [
     "absolute_error",
@@ -155,3 +156,6 @@ def histogram(
     else:
         result._add_cast(array, source, own, mode)
     return result
+
+
+_guard(__name__, __all__)

@@ -8,6 +8,7 @@ from typing import Any
 from fp8lab import _core
 from fp8lab._arrays import check_bool, check_int, check_name, kind_of, named
 from fp8lab._core import MmaModel
+from fp8lab._entry import guard as _guard
 from fp8lab._scaling import Quantized
 
 __all__ = [
@@ -93,3 +94,6 @@ def models() -> list[MmaModel]:
     ``evidence_note`` names the devices, and what none has decided; ``source`` who published it.
     """
     return _core.models()
+
+
+_guard(__name__, __all__)

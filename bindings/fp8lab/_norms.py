@@ -14,6 +14,7 @@ from fp8lab._arrays import (
     check_bool,
     check_real,
 )
+from fp8lab._entry import guard as _guard
 from fp8lab._operator_arrays import (
     apart_from,
     as_nonempty_rows,
@@ -233,3 +234,6 @@ def rmsnorm_backward(
         centered, *inputs, None if past is None else apart_from(past, words), words, gamma_words, options
     )
     return result, dgamma
+
+
+_guard(__name__, __all__)

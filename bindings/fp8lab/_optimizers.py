@@ -21,6 +21,7 @@ from fp8lab._arrays import (
     copied,
 )
 from fp8lab._core import Format
+from fp8lab._entry import guard as _guard
 from fp8lab._operator_arrays import OUT_DTYPES, Typed, apart_from, options_of, result_of
 
 __all__ = [
@@ -402,3 +403,6 @@ def adam_update_remainder(
     options = options_of(functions, threads)
     apart_grad = _check_distinct(gradient, param=weights, exp_avg=first, exp_avg_sq=second, remainder=low)
     _core.adam_update_remainder(*checked, apart_grad, weights, first, second, low[0], options)
+
+
+_guard(__name__, __all__)

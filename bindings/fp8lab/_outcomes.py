@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from fp8lab import _core
 from fp8lab._arrays import as_doubles, as_format, check_choice, check_int, kind_of
 from fp8lab._core import Format
+from fp8lab._entry import guard as _guard
 from fp8lab._values import State, record, state
 
 __all__ = [
@@ -116,3 +117,6 @@ def count_outcomes(bounds: CastBounds, x: Any, scaled: Any, result: Any, *, scal
             raise ValueError(f"{argument} must have the shape of x, {values.shape}, not {array.shape}")
     finite = check_choice(scaled_range, "scaled_range", ("all", "finite")) == "finite"
     return OutcomeCounts(*_core.count_outcomes(bounds.positive, bounds.negative, values, before, after, finite))
+
+
+_guard(__name__, __all__)

@@ -20,6 +20,7 @@ from fp8lab._arrays import (
     contiguous,
     copied,
 )
+from fp8lab._entry import guard as _guard
 from fp8lab._operator_arrays import Typed, apart_from, as_integers, check_indices, result_of
 
 __all__ = ["moe_permutation_map", "moe_permute", "moe_unpermute", "moe_unpermute_backward", "pad_rows", "unpad_rows"]
@@ -251,3 +252,6 @@ def unpad_rows(x: Any, counts: Any, multiple: int) -> Array:
         raise ValueError(f"x must have {rows} rows, the counts up to the next multiple, not {array.shape[0]}")
     _core.pad_rows(True, bytes_of, bytes_of.shape[1], known, size, made)
     return _typed_rows(x, made, sum(known))
+
+
+_guard(__name__, __all__)

@@ -31,6 +31,7 @@ from fp8lab._arrays import (
     short,
 )
 from fp8lab._core import Format, MmaModel, Profile
+from fp8lab._entry import guard as _guard
 from fp8lab._gemm_recipes import GemmRecipe, NamedGemmRecipe, as_gemm_model, as_gemm_recipe, check_sizes
 from fp8lab._models import as_model
 from fp8lab._scaling import Quantized
@@ -495,3 +496,6 @@ def _output_of(recipe: Any, model: Any, out_dtype: Any, out_profile: Any) -> Any
             f"an out_dtype of 16 bits or fewer, which the result is rounded to; {own} is not", out_profile=out_profile
         )
     return None if wide or out_dtype is None else out_dtype
+
+
+_guard(__name__, __all__)

@@ -9,6 +9,7 @@ import numpy as np
 
 from fp8lab import _core
 from fp8lab._arrays import Array, check_int, check_list, check_real, empty
+from fp8lab._entry import guard as _guard
 
 __all__ = [
     "philox4x32",
@@ -132,3 +133,6 @@ def torch_cuda_normal(
         check_int(blocks_per_sm, "blocks_per_sm", 1, _INT),
     )
     return out
+
+
+_guard(__name__, __all__)

@@ -10,6 +10,7 @@ from fp8lab import _core
 from fp8lab._arrays import as_format, as_profile, check_bool, check_choice, check_int, check_name, check_real, named
 from fp8lab._core import Format, Profile
 from fp8lab._delayed import Delayed
+from fp8lab._entry import guard as _guard
 from fp8lab._values import CoreRecord, record
 
 __all__ = [
@@ -391,3 +392,6 @@ def as_named_recipe(value: Any, argument: str = "recipe") -> tuple[str, Recipe]:
     if isinstance(value, str):
         return value, recipe
     return next((name for name, known in _RECIPES.items() if known == recipe), repr(recipe)), recipe
+
+
+_guard(__name__, __all__)

@@ -19,6 +19,7 @@ from fp8lab._arrays import (
     check_list,
     copied,
 )
+from fp8lab._entry import guard as _guard
 from fp8lab._operator_arrays import apart_from, as_integers, flat, options_of, result_of
 
 __all__ = ["rope", "rope_backward", "rope_qkv", "rope_qkv_backward"]
@@ -315,3 +316,6 @@ def rope_qkv_backward(
         sizes, known, choices, apart_grads, apart(angles[0], words[0]), apart(angles[1], words[0]), words, options
     )
     return result
+
+
+_guard(__name__, __all__)

@@ -22,6 +22,7 @@ from fp8lab._arrays import (
     copied,
     output,
 )
+from fp8lab._entry import guard as _guard
 from fp8lab._operator_arrays import apart_from, as_integers, as_nonempty_rows, check_indices, options_of, result_of
 
 __all__ = [
@@ -499,3 +500,6 @@ def moe_bias_histogram(scores: Any, cutoff: Any, histogram: Any, *, lower: float
     if not (bins.flags.c_contiguous and bins.flags.aligned and bins.flags.writeable):
         raise ValueError("histogram must be C-contiguous, aligned and writable: it is updated in place")
     _core.moe_bias_histogram(own, limits, check_real(lower, "lower"), check_real(upper, "upper"), bins)
+
+
+_guard(__name__, __all__)

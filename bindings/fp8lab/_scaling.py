@@ -34,6 +34,7 @@ from fp8lab._arrays import (
 )
 from fp8lab._delayed import AmaxHistory, Delayed
 from fp8lab._device_arrays import on_host
+from fp8lab._entry import guard as _guard
 from fp8lab._recipes import NamedRecipe, Recipe, as_recipe, of_core
 from fp8lab._values import State, equal, restorer, state
 
@@ -701,3 +702,6 @@ def hadamard_columns(x: Any, *, rounds: bool = True, threads: int = 1, out: Arra
     turned = output(out, values.shape, np.float32)
     _core.hadamard_columns(values, source, check_bool(rounds, "rounds"), turned, check_threads(threads))
     return turned
+
+
+_guard(__name__, __all__)

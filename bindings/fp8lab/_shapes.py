@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from fp8lab import _core
 from fp8lab._arrays import check_int
+from fp8lab._entry import guard as _guard
 from fp8lab._linear import LinearRecipe, NamedLinearRecipe, _as_linear_recipe
 from fp8lab._tensor_parallel import TensorParallel, as_parallel
 
@@ -84,3 +85,6 @@ def shape_fits(
     split = as_parallel(parallel)._core()
     found = _core.shape_fits(_as_linear_recipe(recipe)._made, sizes[0], sizes[1], sizes[2], split)
     return [ShapeFit(*fields) for fields in found]
+
+
+_guard(__name__, __all__)

@@ -20,6 +20,7 @@ from fp8lab._arrays import (
     contiguous,
     copied,
 )
+from fp8lab._entry import guard as _guard
 from fp8lab._operator_arrays import (
     apart_from,
     as_integers,
@@ -253,3 +254,6 @@ def cross_entropy_backward(
     gradient, most, total = (apart(one, words[0]) for one in of_rows)
     _core.cross_entropy_backward(*smoothing, gradient, apart_from(array, words), own, most, total, words, options)
     return result
+
+
+_guard(__name__, __all__)

@@ -30,6 +30,7 @@ from fp8lab._arrays import (
     output as output_array,
 )
 from fp8lab._delayed import Delayed, as_amax
+from fp8lab._entry import guard as _guard
 from fp8lab._linear import LinearRecipe, NamedLinearRecipe, _as_bias, _as_linear_recipe, _as_matrix, _typed
 from fp8lab._scaling import _random_bits
 
@@ -625,3 +626,6 @@ def linear_bias_gradient(dy: Any) -> Array:
     out = empty((shape[1],), np.float32)
     _core.linear_bias_gradient(gradient, out)
     return out
+
+
+_guard(__name__, __all__)

@@ -9,6 +9,7 @@ from typing import Any
 
 from fp8lab import _core
 from fp8lab._arrays import check_bool, check_choice, check_int, check_list, kind_of
+from fp8lab._entry import guard as _guard
 from fp8lab._values import Record, record
 
 __all__ = [
@@ -114,3 +115,6 @@ def as_parallel(value: Any) -> TensorParallel:
     if not isinstance(value, TensorParallel):
         raise TypeError(f"parallel must be a TensorParallel, not {kind_of(value)}")
     return value
+
+
+_guard(__name__, __all__)

@@ -12,6 +12,7 @@ from fp8lab._arrays import Array, as_array, as_bytes, check_int, check_name, che
 from fp8lab._casts import unpack_pairs
 from fp8lab._core import Format, MmaModel
 from fp8lab._document import Document
+from fp8lab._entry import guard as _guard
 from fp8lab._models import as_model
 from fp8lab._products import Matrix, matrix_of, set_codes
 
@@ -131,3 +132,6 @@ def trace_dot(
     }  # fmt: skip
     given = {name: [value] for name, value in arguments.items() if value is not None}
     return Document(_core.run_experiment("dot", given, None))
+
+
+_guard(__name__, [*__all__, "Document"])

@@ -10,6 +10,7 @@ import numpy as np
 
 from fp8lab import _core
 from fp8lab._arrays import Array, apart, as_float32, check_bool, check_choice, check_threads, output
+from fp8lab._entry import guard as _guard
 
 __all__ = ["device_function", "device_functions", "special_function", "special_functions", "special_units"]
 
@@ -159,3 +160,6 @@ def device_function(
         check_threads(threads),
     )
     return result
+
+
+_guard(__name__, __all__)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copyreg
 import dataclasses
+import importlib
 import json
 import struct
 from collections.abc import Callable
@@ -20,6 +21,7 @@ import numpy as np
 from fp8lab import _core
 from fp8lab._arrays import Array, as_floats_of, check_bool, check_int, check_name, check_real
 from fp8lab._core import DelayedVersion, Distribution, ErrorTotals, Format, Histogram, MmaModel, Profile
+from fp8lab._names import HOMES
 
 State = tuple[Callable[[str, dict[str, Any]], Any], tuple[str, dict[str, Any]]]
 _Made = TypeVar("_Made", bound=Callable[..., Any])
@@ -50,6 +52,9 @@ def record(kind: _Made) -> _Made:
 def restore(kind: str, fields: dict[str, Any]) -> Any:
     """The value of a state. TypeError or ValueError for a state that is none; the message names the kind and the
     field."""
+    if isinstance(kind, str) and kind not in _RESTORERS:  # a pickle may be the first that this process hears of it
+        for module in {*HOMES.values()}:
+            importlib.import_module(f"fp8lab.{module}")
     if not isinstance(kind, str) or kind not in _RESTORERS:
         raise ValueError(f"unknown kind of state {str(kind)[:40]!r}; known: {', '.join(_RESTORERS)}")
     if not isinstance(fields, dict) or not all(isinstance(name, str) for name in fields):

@@ -35,6 +35,7 @@ from fp8lab import _core
 from fp8lab._arrays import check_bool, check_choice
 from fp8lab._core import Format
 from fp8lab._delayed import Delayed
+from fp8lab._entry import guard as _guard
 from fp8lab._gemm_kernels import gemm_arrays
 from fp8lab._kernels import (
     QuantizedArrays,
@@ -423,3 +424,6 @@ def gemm(
         a, b, kernel, (format_a, format_b), (scale_a, scale_b), promote_k, bias, out_dtype, chip, out,
         (stream, order, seed, threads),
     )  # fmt: skip
+
+
+_guard(__name__, __all__)

@@ -26,6 +26,13 @@ def test_version_has_one_home():
     assert re.findall(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE) == [version[1]]
 
 
+def test_the_changelog_begins_with_the_newest_version_in_a_page():
+    head, *parts = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    versions = [tuple(map(int, part.split("\n", 1)[0].split("."))) for part in parts]
+    assert head == "# Changelog\n\n" and versions == sorted(versions, reverse=True)
+    assert len(parts[0].splitlines()) <= 60
+
+
 def test_every_public_name_is_documented():
     for name in fp8lab.__all__:
         value = getattr(fp8lab, name)

@@ -9,8 +9,6 @@
 Tensors are read and written in place, without copies, where they are contiguous.
 """
 
-import sys
-
 from fp8lab._entry import guard as _guard
 from fp8lab.torch._convert import Conversion, ConvertedModule, convert
 from fp8lab.torch._converted import ConvertedLinear
@@ -34,4 +32,4 @@ __all__ = [
     "watch",
 ]
 
-_guard(sys.modules[__name__], ["convert", "emulate", "linear", "watch"])
+_guard(__name__, ["convert", "emulate", "linear", "watch"])
