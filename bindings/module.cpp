@@ -42,10 +42,9 @@ MatrixView matrix_of(const py::array& x, const std::string& source) {
   return *matrix;
 }
 
-}  // namespace fp8lab::bindings
+namespace {
 
-PYBIND11_MODULE(_core, module) {
-  using namespace fp8lab::bindings;
+void fill(py::module_& module) {
   module.attr("version") = std::string(fp8lab::experiments::version());
   py::register_local_exception_translator([](std::exception_ptr error) {
     constexpr const char* out_of_memory = "fp8lab: out of memory; smaller or fewer arrays, or fewer threads, take less";
@@ -84,3 +83,13 @@ PYBIND11_MODULE(_core, module) {
   bind_gpu_gemm(module);
   bind_experiments(module);
 }
+
+}  // namespace
+}  // namespace fp8lab::bindings
+
+// A free-threaded Python keeps its lock off: what calls share is constant, of one thread, or has a lock of its own.
+#if PYBIND11_VERSION_HEX >= 0x020D0000
+PYBIND11_MODULE(_core, module, fp8lab::bindings::py::mod_gil_not_used()) { fp8lab::bindings::fill(module); }
+#else
+PYBIND11_MODULE(_core, module) { fp8lab::bindings::fill(module); }
+#endif

@@ -2,7 +2,6 @@
 """Refuses, at import, the interpreters in which no test of fp8lab runs. An extension module would hang in some of
 them."""
 
-import sysconfig
 from typing import Any
 
 try:
@@ -13,5 +12,3 @@ except ImportError:
 _module: Any = _interpreters
 if _module.get_current() != _module.get_main():
     raise ImportError("fp8lab runs in the main interpreter alone: subinterpreters are not supported")
-if sysconfig.get_config_var("Py_GIL_DISABLED"):
-    raise ImportError("fp8lab needs a Python with a GIL: the free-threaded build is not supported")

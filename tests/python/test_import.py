@@ -81,3 +81,35 @@ def test_a_run_of_pytest_that_does_not_use_the_plugin_loads_nothing_for_it(tmp_p
     )  # fmt: skip
     assert told.returncode == 0, told.stdout + told.stderr
     assert set(told.stdout.splitlines()[0].split()) == AT_IMPORT | {"fp8lab.pytest_plugin"}
+
+
+def test_threads_may_use_names_for_the_first_time_at_once():
+    program = """
+import sys, threading
+sys.setswitchinterval(1e-6)
+import fp8lab
+from fp8lab._names import HOMES
+names, found, failed = sorted(HOMES), [{} for _ in range(6)], []
+barrier = threading.Barrier(len(found))
+def use(part):
+    barrier.wait()
+    try:
+        for name in names[part * len(names) // len(found):] + names:
+            found[part][name] = getattr(fp8lab, name)
+    except BaseException as error:
+        failed.append(error)
+threads = [threading.Thread(target=use, args=(part,)) for part in range(len(found))]
+[one.start() for one in threads]
+[one.join() for one in threads]
+assert not failed, failed
+from fp8lab._entry import _ENTERED
+for name in names:
+    assert len({id(one[name]) for one in found}) == 1, name
+    value = getattr(fp8lab, name)
+    if type(value) is type(lambda: 0):
+        assert value in _ENTERED and value.__wrapped__ not in _ENTERED, name
+print(fp8lab.encode([0.3, 448.0, 1e9], "e4m3").tolist())
+"""
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout == "[42, 126, 126]\n"
