@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fp8lab/doctor/compare.hpp"
+#include "fp8lab/doctor/shared_kinds.hpp"
 #include "fp8lab/reference/scaling/kernel_arrays.hpp"
 #include "module.hpp"
 
@@ -73,7 +74,7 @@ py::list first_of(const Comparison& found) {
 
 py::dict compared(const Array<std::uint8_t>& a, const Array<std::uint8_t>& b,
                   const std::optional<NamedOrOwnFormat>& format, const std::string& name, bool pairs,
-                  std::uint64_t columns, std::size_t shown, int threads) {
+                  std::uint64_t columns, std::size_t shown, int threads, const Array<double>& input) {
   const doctor::ElementType type = element_type(format, name, pairs);
   const auto bytes_a = std::as_bytes(view(a));
   const auto bytes_b = std::as_bytes(view(b));
@@ -81,6 +82,13 @@ py::dict compared(const Array<std::uint8_t>& a, const Array<std::uint8_t>& b,
     const py::gil_scoped_release release;
     return compare(type, bytes_a, bytes_b, {.columns = columns, .most_shown = shown, .threads = threads});
   }();
+  std::vector<std::string> sentences = findings(found);
+  if (!found.equal()) {
+    const py::gil_scoped_release release;
+    doctor::SharedKinds kinds(type);
+    kinds.add(bytes_a, bytes_b, view(input));
+    for (std::string& sentence : kinds.findings()) sentences.push_back(std::move(sentence));
+  }
   py::dict all;
   all["bits"] = type.format.bits();
   all["elements"] = found.elements;
@@ -98,7 +106,7 @@ py::dict compared(const Array<std::uint8_t>& a, const Array<std::uint8_t>& b,
   all["distances"] = distances_of(found.distances);
   all["rows"] = array_of(found.rows.counts);
   all["columns"] = array_of(found.columns.counts);
-  all["findings"] = findings(found);
+  all["findings"] = sentences;
   all["first"] = first_of(found);
   return all;
 }
@@ -111,7 +119,8 @@ void bind_compare(py::module_& module) {
              py::arg("layout"), py::arg("amax"), py::arg("tensor_scale"), py::arg("tensor_scale_inv"),
              py::arg("row_amaxes").noconvert(), py::arg("allow_special_scales"));
   module.def("compare", &compared, py::arg("a").noconvert(), py::arg("b").noconvert(), py::arg("format"),
-             py::arg("name"), py::arg("pairs"), py::arg("columns"), py::arg("shown"), py::arg("threads"));
+             py::arg("name"), py::arg("pairs"), py::arg("columns"), py::arg("shown"), py::arg("threads"),
+             py::arg("input").noconvert());
 }
 
 }  // namespace fp8lab::bindings

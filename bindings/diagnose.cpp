@@ -102,6 +102,24 @@ void bind_diagnose(py::module_& module) {
       },
       py::arg("recipe"), py::arg("columnwise"), py::arg("input_type"));
   module.def(
+      "kinds_of_elements",
+      [](const py::array& x, const std::string& source, const Recipe& recipe, bool columnwise) {
+        const MatrixView matrix = matrix_of(x, source);
+        const Direction direction = columnwise ? Direction::columnwise : Direction::rowwise;
+        const std::vector<std::uint16_t> kinds = [&] {
+          const py::gil_scoped_release release;
+          return doctor::kinds_of_elements(matrix, recipe, direction);
+        }();
+        return py::array_t<std::uint16_t>(static_cast<py::ssize_t>(kinds.size()), kinds.data());
+      },
+      py::arg("x"), py::arg("source"), py::arg("recipe"), py::arg("columnwise"));
+  module.def(
+      "findings_by_kind",
+      [](const Array<std::uint16_t>& kinds, const Array<std::uint8_t>& differs) {
+        return doctor::findings_by_kind(view(kinds), view(differs));
+      },
+      py::arg("kinds").noconvert(), py::arg("differs").noconvert());
+  module.def(
       "note_on_pairs",
       [](const std::vector<std::uint64_t>& shape_of_x, const std::vector<std::uint64_t>& shape_of_codes) {
         return doctor::note_on_pairs(shape_of_x, shape_of_codes);

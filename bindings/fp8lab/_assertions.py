@@ -11,6 +11,7 @@ import numpy as np
 
 import fp8lab
 from fp8lab._arrays import as_array, as_bytes, as_format, check_bool, contiguous
+from fp8lab._compare import with_kinds
 from fp8lab._device_arrays import on_host
 from fp8lab._recipes import as_recipe
 
@@ -121,9 +122,10 @@ def assert_matches(
         raise ValueError(f"codes are {carried.name} by their element type, and the recipe's are {expected.format}")
     codes = _in_rows(written, expected.codes.shape, "codes")
     pairs = expected.codes.shape != (expected.shape[::-1] if expected.transposed else expected.shape)
-    of_codes = fp8lab.compare(
-        codes, expected.codes, format=_format(expected), pairs=pairs, input=_input(x, expected), shown=shown
-    )
+    made_of = _input(x, expected)
+    of_codes = fp8lab.compare(codes, expected.codes, format=_format(expected), pairs=pairs, input=made_of, shown=shown)
+    if isinstance(of_codes, fp8lab.Comparison):
+        of_codes = with_kinds(of_codes, codes, expected, made_of)
     of_scales = None if scales is None else _compare_scales(scales, expected, scale_layout, shown)
     tensor = tensor_scale if tensor_scale is not None else tensor_scale_inv
     expected_recipe = recipe if own == as_recipe(recipe) else own

@@ -210,12 +210,13 @@ def _comparison(
 ) -> Comparison:
     shape = (*a.shape[:-1], a.shape[-1] * 2) if pairs else a.shape
     columns = shape[-1] if shape else 1
-    found = _core.compare(
-        a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8), format if isinstance(format, Format) else None,
-        "" if isinstance(format, Format) else format, pairs, columns, shown, threads,
-    )  # fmt: skip
     if input is not None and input.shape != shape:
         raise ValueError(f"input must have shape {shape}, as the elements of a and b, not {input.shape}")
+    made = np.empty(0) if input is None else contiguous(input).reshape(-1)
+    found = _core.compare(
+        a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8), format if isinstance(format, Format) else None,
+        "" if isinstance(format, Format) else format, pairs, columns, shown, threads, made,
+    )  # fmt: skip
     first = tuple(
         Mismatch(
             tuple(map(int, np.unravel_index(index, shape))), word_a, word_b, value_a, value_b,
@@ -250,7 +251,9 @@ def compare(
     pairs : bool
         Every byte holds two codes of 4 bits, the first in the lower half. torch's float4_e2m1fn_x2 says so itself.
     input : array_like, optional
-        What both were made of, to show beside elements that differ.
+        What both were made of, to show beside elements that differ. ``findings`` then also say where all differences
+        are exact ties, or were made of zeros, NaNs or infinities; of two Quantized of one recipe, where all are scaled
+        to ties, subnormal codes or beyond the largest number, or lie in tiles of a kind, as ``diagnose`` counts them.
     shown : int
         How many differing elements to list.
     threads : int
@@ -307,6 +310,8 @@ def _compare_quantized(
         input = np.ascontiguousarray(input.T)
     own = as_format(a.format if a.format in _FORMATS else a.recipe.format, "format")
     codes = _comparison(contiguous(a.codes), contiguous(b.codes), own, own.bits == 4, input, shown, threads)
+    if a.recipe == b.recipe:
+        codes = with_kinds(codes, a.codes, b, input)
     if a.scale_codes is None:
         scales = _comparison(contiguous(a.scale_inv), contiguous(b.scale_inv), "float32", False, None, shown, threads)
     else:
@@ -316,6 +321,30 @@ def _compare_quantized(
     if a.recipe != b.recipe:
         others.append(f"The recipe is {a.recipe!s} of a, and {b.recipe!s} of b.")
     return QuantizedComparison(codes, scales, tuple(others))
+
+
+def with_kinds(codes: Comparison, a: Array, b: Quantized, input: Array | None) -> Comparison:
+    """The comparison of codes that should be b's, and what the recipe makes of the elements that differ: a finding
+    for each kind that all of them are of."""
+    given = b.tensor_scale is not None or b.tensor_scale_inv is not None or b.row_amaxes is not None
+    if codes.equal or input is None or not isinstance(b.recipe, Recipe) or given:
+        return codes
+    # Kinds are those of rows whose elements share scales.
+    is_turned = b.direction == "columnwise" and not b.transposed
+    x = np.ascontiguousarray(input.T if is_turned else input, np.float32)
+    differs = _differing(a, b.codes, codes.shape)
+    differs = np.ascontiguousarray(differs.T if is_turned else differs)
+    kinds = _core.kinds_of_elements(x, "float32", b.recipe._core(), False)
+    told = _core.findings_by_kind(kinds, differs.reshape(-1))
+    return dataclasses.replace(codes, findings=(*codes.findings, *told))
+
+
+def _differing(a: Array, b: Array, shape: tuple[int, ...]) -> Array:
+    """1 for elements that differ; ``shape`` is in elements, of which a byte may have two."""
+    if a.shape == shape:
+        return (a != b).astype(np.uint8)
+    different = a ^ b
+    return np.stack([different & 15, different >> 4], axis=-1).reshape(shape).astype(bool).astype(np.uint8)
 
 
 def _others(a: Quantized, b: Quantized) -> list[str]:

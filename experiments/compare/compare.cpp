@@ -5,14 +5,17 @@
 #include <array>
 #include <atomic>
 #include <bit>
-#include <map>
+#include <cstring>
 #include <optional>
+#include <span>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 
 #include "compare/inventory.hpp"
 #include "files/row_major.hpp"
 #include "files/tensor_header.hpp"
+#include "fp8lab/doctor/shared_kinds.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
@@ -97,6 +100,18 @@ std::vector<std::uint64_t> shape_of(const CompareArguments& arguments, const Ten
   return arguments.shape;
 }
 
+/// The format of a float tensor.
+Format float_format(ElementType type) {
+  switch (type) {
+    case ElementType::float32: return binary32;
+    case ElementType::float64: return binary64;
+    case ElementType::float16: return binary16;
+    case ElementType::bfloat16: return bfloat16;
+    case ElementType::uint8: break;
+  }
+  throw std::logic_error("a float tensor has no codes");
+}
+
 /// Elements of a float tensor, by index.
 std::vector<double> inputs_of(const fs::path& path, const ComparedTensor& tensor) {
   const TensorHeader header = find_tensors(path).front();
@@ -115,13 +130,50 @@ std::vector<double> inputs_of(const fs::path& path, const ComparedTensor& tensor
     std::uint64_t word = 0;
     file.read_bytes(stored_place(header, mismatch.index),
                     std::as_writable_bytes(std::span(&word, 1)).first(bytes_of(file.type())));
-    const std::map<ElementType, Format> formats{{ElementType::float32, binary32},
-                                                {ElementType::float64, binary64},
-                                                {ElementType::float16, binary16},
-                                                {ElementType::bfloat16, bfloat16}};
-    values.push_back(doctor::value_of({formats.at(file.type())}, word));
+    values.push_back(doctor::value_of({float_format(file.type())}, word));
   }
   return values;
+}
+
+/// The next values of a float tensor.
+void read_values(RowMajorReader& file, ElementType type, std::span<double> values) {
+  const std::size_t width = bytes_of(type);
+  const doctor::ElementType element{float_format(type)};
+  std::vector<std::byte> bytes(values.size() * width);
+  file.read(bytes);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, &bytes[i * width], width);
+    values[i] = doctor::value_of(element, word);
+  }
+}
+
+/// The kinds that all differing elements are of, in words: reads the files once more, as long as there may be any.
+std::vector<std::string> kinds_of(const doctor::ElementType& type, const StoredTensor& a, const StoredTensor& b,
+                                  const std::optional<fs::path>& input) {
+  doctor::SharedKinds kinds(type);
+  RowMajorReader file_a(a.path, a.header);
+  RowMajorReader file_b(b.path, b.header);
+  std::optional<TensorHeader> header;
+  std::optional<RowMajorReader> inputs;
+  if (input) {
+    header = find_tensors(*input).front();
+    inputs.emplace(*input, *header);
+  }
+  const std::uint64_t width = bytes_of(a.header.type);
+  for (std::uint64_t first = 0; first < a.header.size && kinds.is_open();) {
+    checkpoint();
+    const std::uint64_t count = std::min(piece_bytes / width, a.header.size - first);
+    std::vector<std::byte> bytes_a(static_cast<std::size_t>(count * width));
+    std::vector<std::byte> bytes_b(bytes_a.size());
+    file_a.read(bytes_a);
+    file_b.read(bytes_b);
+    std::vector<double> values(inputs ? bytes_a.size() * 8 / static_cast<std::size_t>(type.bits()) : 0);
+    if (inputs) read_values(*inputs, header->type, values);
+    kinds.add(bytes_a, bytes_b, values);
+    first += count;
+  }
+  return kinds.findings();
 }
 
 class PairReader {
@@ -155,6 +207,7 @@ class PairReader {
     tensor.comparison = comparer.result();
     if (tensor.are_words) forget_values(tensor.comparison);
     if (arguments_.input) tensor.inputs = inputs_of(*arguments_.input, tensor);
+    if (!tensor.comparison.equal() && !tensor.are_words) tensor.kinds = kinds_of(type, a, b, arguments_.input);
     return tensor;
   }
 
@@ -234,6 +287,12 @@ void check(const CompareArguments& arguments) {
 }
 
 }  // namespace
+
+std::vector<std::string> ComparedTensor::findings() const {
+  std::vector<std::string> all = doctor::findings(comparison);
+  all.insert(all.end(), kinds.begin(), kinds.end());
+  return all;
+}
 
 bool CompareResult::equal() const {
   return unpaired.empty() && std::ranges::all_of(tensors, [](const auto& one) { return one.comparison.equal(); });

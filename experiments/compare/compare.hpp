@@ -35,7 +35,10 @@ struct ComparedTensor {
   /// Whether the elements have no format, as those of I64: words that are equal or not, of no kind and no distance.
   bool are_words = false;
   doctor::Comparison comparison{};
-  std::vector<double> inputs{};  ///< of the first differing elements, where an input is given
+  std::vector<double> inputs{};      ///< of the first differing elements, where an input is given
+  std::vector<std::string> kinds{};  ///< sentences about the kinds that all differences are of
+  /// What the differences share, a sentence each: of which kind they are, how far apart, and where.
+  [[nodiscard]] std::vector<std::string> findings() const;
 };
 
 struct CompareResult {

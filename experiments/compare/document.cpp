@@ -54,7 +54,7 @@ Text findings_text(const CompareResult& result) {
   for (const ComparedTensor& tensor : result.tensors) {
     if (tensor.comparison.equal() || ++told > most_told) continue;
     std::string line = result.tensors.size() == 1 ? "" : tensor.name + ": ";
-    const std::vector<std::string> sentences = doctor::findings(tensor.comparison);
+    const std::vector<std::string> sentences = tensor.findings();
     for (const std::string& sentence : sentences) line += sentence + " ";
     if (sentences.empty()) line += "Nothing that all of them share.";
     text.paragraphs.push_back(line);

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """fp8lab.compare of arrays and of Quantized."""
 
+import re
+
 import fp8lab
 import ml_dtypes
 import numpy as np
@@ -166,3 +168,88 @@ def test_what_cannot_be_compared_is_refused():
     ):  # fmt: skip
         with pytest.raises(kind, match=message):
             call()
+
+
+def told(a, b, **given):
+    return " ".join(fp8lab.compare(a, b, format="e4m3", **given).findings)
+
+
+SPREAD = (X * np.exp2(np.arange(256) % 24 - 16)).astype(np.float32)
+SPREAD_CODES = fp8lab.encode(SPREAD, "e4m3")
+
+
+def test_codes_that_are_all_subnormal_or_the_largest_are_said_to_be():
+    magnitude = SPREAD_CODES & 0x7F
+    is_small = (magnitude < 8) & (magnitude > 0)
+    flushed = np.where(is_small, SPREAD_CODES & 0x80, SPREAD_CODES).astype(np.uint8)
+    said = told(flushed, SPREAD_CODES)
+    assert "Every one is subnormal or 0 in a and in b. No element that is equal is of that kind." in said
+    flushed[:32] = SPREAD_CODES[:32]
+    said = told(flushed, SPREAD_CODES)
+    assert f"{is_small[:32].sum()} elements that are equal are of that kind, too." in said
+    codes = np.where(magnitude > 0x70, (SPREAD_CODES & 0x80) | 0x7E, SPREAD_CODES).astype(np.uint8)
+    other = np.where((codes & 0x7F) == 0x7E, codes | 0x7F, codes).astype(np.uint8)
+    assert "Every one has the largest number in b. No element" in told(other, codes)
+    assert "Every one has the largest number in a. No element" in told(codes, other)
+    one_more = codes.copy()
+    one_more[np.nonzero(magnitude == 0x38)] += 1  # of no kind
+    assert "Every one" not in told(one_more, other)
+
+
+def test_exact_ties_are_told_from_what_they_were_made_of():
+    x = (np.round(X * 64) / 64).astype(np.float32)
+    codes = fp8lab.encode(x, "e4m3")
+    values = np.sort(np.arange(127, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float64))
+    is_tie = np.isin(np.abs(x), (values[1:] + values[:-1]) / 2)
+    away = fp8lab.encode(x, "e4m3", rounding="nearest_away")
+    assert np.all(is_tie[away != codes])
+    equal = (is_tie & (away == codes)).sum()
+    said = told(away, codes, input=x)
+    assert f"an exact tie: what it was made of lies halfway between a and b. {equal} elements that are equal" in said
+    assert "under a scale that is a power of two" in told(away, codes, input=x * 4)
+    assert "a has the one whose last bit is 0, as ties to even have" in told(codes, away)
+    other = away.copy()
+    other[3, 5] ^= 1 if not is_tie[3, 5] else 0
+    other[4, 5] ^= 1 if not is_tie[4, 5] else 0
+    assert "tie" not in told(other, codes, input=x)
+    for special, words in ((np.nan, "a NaN"), (np.inf, "an infinity"), (0, "a zero")):
+        made = x.copy()
+        made[x == 0] = 1
+        made[5, ::17] = special
+        wrong = codes.copy()
+        wrong[5, ::17] = 0x22
+        right = wrong.copy()
+        right[5, ::17] = 0x2A
+        assert f"Every one was made of {words}. No element" in told(wrong, right, input=made), words
+
+
+@pytest.mark.parametrize("direction", ["rowwise", "columnwise"])
+def test_what_a_recipe_makes_of_all_elements_that_differ_is_said(direction):
+    """Scales of te_mxfp8 are powers of two, by which float64 divides exactly."""
+    x = (np.round(SPREAD * 2**14) / 2**14).astype(np.float32)
+    x[7, ::16] = 0
+    x = np.ascontiguousarray(x.T if direction == "columnwise" else x)
+    q = fp8lab.quantize(x, "te_mxfp8", direction=direction)
+    assert not q.transposed and q.scale_codes.size * 32 == x.size
+    powers = np.exp2(127.0 - q.scale_codes)
+    powers = powers.repeat(32, axis=0 if direction == "columnwise" else 1)
+    scaled = x.astype(np.float64) * powers
+    values = np.sort(np.arange(127, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float64))
+    is_tie = np.isin(np.abs(scaled), (values[1:] + values[:-1]) / 2)
+    is_subnormal = (np.abs(scaled) < 2.0**-6) & (np.abs(scaled) > 2.0**-10)
+
+    def findings(codes):
+        made = fp8lab.Quantized.from_arrays(codes, q.scale_codes, "te_mxfp8", direction=direction, amax=q.amax)
+        found = fp8lab.compare(made, q, input=x).codes
+        return " ".join(found.findings), found.differing
+
+    said, differing = findings(fp8lab.encode(scaled.astype(np.float32), "e4m3", rounding="nearest_away"))
+    equal = is_tie.sum() - differing
+    assert differing > 100 and re.search(rf"is an exact tie[^.]*\. {equal} elements that are equal", said), said
+    small = (q.codes & 0x7F) < 8
+    said, differing = findings(np.where(small, q.codes & 0x80, q.codes).astype(np.uint8))
+    equal = is_subnormal.sum() - differing
+    assert re.search(rf"within the subnormal codes\. {equal} elements that are equal", said), (equal, said)
+    zeros = q.codes.copy()
+    zeros[x == 0] |= 0x80
+    assert "Every one was made of 0. " in findings(zeros)[0]

@@ -55,6 +55,19 @@ def test_ties_and_subnormals_are_those_of_an_exact_count():
     assert counts["underflow"] == ((magnitude > 0) & (magnitude < 2.0**-10)).sum() > 0
 
 
+@pytest.mark.parametrize("recipe", sampled(["te_mxfp8", "deepseek_v3_2024", "te_nvfp4", "ocp_mxfp4"], 4))
+def test_kinds_of_each_element_are_those_that_are_counted(recipe):
+    own = next(one for one in fp8lab.recipes() if one.name == recipe).recipe._core()
+    x = fp8lab.diagnose(X, *made_by(X, recipe), expected=recipe).exercise()
+    kinds = fp8lab._core.kinds_of_elements(x, "float32", own, False)
+    counts = fp8lab.diagnose(x, *made_by(x, recipe), expected=recipe).exercised
+    elements = ["exact ties", "exact ties of subnormal codes", "subnormal codes", "underflow", "saturation", "zeros"]
+    elements += ["negative zeros", "NaN", "infinity"]
+    for bit, kind in enumerate(elements):
+        assert (kinds >> bit & 1).sum() == counts.get(kind, 0), kind
+    assert counts["exact ties"] > 0 and counts["zeros"] > 0
+
+
 def ties_up(y):
     """E4M3 whose subnormals' ties go up."""
     codes = planted.e4m3(y)

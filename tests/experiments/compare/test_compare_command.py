@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+import json
 import re
 
+import fp8lab
 import numpy as np
 import pytest
 from command import ROOT, column, prints, refuses, run
@@ -171,3 +173,20 @@ REFUSED = {
 def test_it_refuses(options, dumps):
     a, b = dumps.split()[:2]
     refuses(f"compare {options.format(a=a, b=b)}", REFUSED[options])
+
+
+def test_differences_that_are_all_exact_ties_are_said_to_be(tmp_path):
+    x = np.arange(1, 257, dtype=np.float32).reshape(4, 64) / 8  # from 16 on, every fourth or eighth lies on a midpoint
+    codes = fp8lab.encode(x, "e4m3")
+    away = fp8lab.encode(x, "e4m3", rounding="nearest_away")
+    for name, array in {"x": x, "codes": codes, "away": away}.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    files = f"{tmp_path}/away.npy {tmp_path}/codes.npy --format e4m3"
+    done = run(f"compare {files} --input {tmp_path}/x.npy --out {tmp_path}/out")
+    equal = sum(float(one) % 1 == 0.5 and one < 32 for one in x[away == codes])
+    assert done.returncode == 1 and equal > 0
+    said = "Every one is an exact tie: what it was made of lies halfway between a and b."
+    assert said in " ".join(done.stdout.split())
+    document = json.loads((tmp_path / "out" / "compare.json").read_text())
+    assert said in " ".join(line for one in document["sections"] for line in one.get("paragraphs", []))
+    assert "exact tie" not in run(f"compare {files}").stdout

@@ -8,11 +8,14 @@
 #include <limits>
 #include <mutex>
 
+#include "compare/told_kinds.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/tile_scale.hpp"
+#include "quantize/by_quantize.hpp"
 #include "quantize/departures/shared.hpp"
 
 namespace fp8lab::doctor {
@@ -147,6 +150,77 @@ InputCounts counts_of(const Source& source, const Hypothesis& hypothesis, bool i
   return all;
 }
 
+constexpr std::uint16_t bit_of(InputKind kind) { return static_cast<std::uint16_t>(1U << static_cast<unsigned>(kind)); }
+
+std::uint16_t kinds_of_value(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
+  if (bits == 0) return bit_of(InputKind::zeros);
+  if (magnitude == 0) return bit_of(InputKind::negative_zeros);
+  if (magnitude > 0x7F800000U) return bit_of(InputKind::nan);
+  return magnitude == 0x7F800000U ? bit_of(InputKind::infinity) : 0;
+}
+
+/// Tells a scaled element's kinds, as count_products() counts them.
+std::uint16_t kinds_of_product(float product, const Ranges& format) {
+  const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(product) & 0x7FFFFFFFU;
+  if (magnitude == 0 || magnitude >= 0x7F800000U) return 0;
+  if (magnitude > format.largest) return bit_of(InputKind::saturation);
+  if (magnitude >= format.least_normal) return (magnitude & format.cut) == format.half ? bit_of(InputKind::ties) : 0;
+  const float halves = std::bit_cast<float>(magnitude) * format.halves;  // exact: by a power of two
+  const auto whole = static_cast<std::uint32_t>(halves);
+  std::uint16_t found = 0;
+  if (static_cast<float>(whole) == halves && whole % 2 == 1) found |= bit_of(InputKind::subnormal_ties);
+  if (halves > 1) found |= bit_of(InputKind::subnormals);
+  if (halves < 1) found |= bit_of(InputKind::underflow);
+  return found;
+}
+
+/// Tells the kinds that the elements of each tile have from it, row-major.
+std::vector<std::uint16_t> kinds_of_tiles(const KernelModel& model, const Source& source) {
+  const Amaxes& tiles = model.tiles();
+  const Recipe& recipe = model.recipe();
+  const float small = source.type() == binary16 ? 0x1p-14F : 0x1p-40F;
+  const bool has_edges = rounds_to_powers(recipe) && !has_tensor_scale(recipe);
+  std::vector<std::uint16_t> all(tiles.values.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const float amax = tiles.values[i];
+    const bool is_last_row = (i / tiles.tiles_across + 1) * tiles.across > source.rows();
+    const bool is_last_column = (i % tiles.tiles_across + 1) * tiles.along > source.columns();
+    if (amax == 0) all[i] |= bit_of(InputKind::zero_tiles);
+    if (amax > 0 && amax < small) all[i] |= bit_of(InputKind::small_tiles);
+    if (has_edges && amax > 0 && std::isfinite(amax) && is_at_edge(recipe, amax)) all[i] |= bit_of(InputKind::edges);
+    if (is_last_row || is_last_column) all[i] |= bit_of(InputKind::incomplete_tiles);
+  }
+  return all;
+}
+
+/// Kinds that stand for several, as bits behind theirs.
+constexpr std::uint32_t any_tie = 1U << 16U;
+constexpr std::uint32_t any_subnormal = 1U << 17U;
+constexpr std::array input_kind_words{
+    KindWords{bit_of(InputKind::ties), "is an exact tie: its scaled input lies halfway between two codes", 0},
+    KindWords{bit_of(InputKind::subnormal_ties),
+              "is an exact tie of subnormal codes: its scaled input lies halfway between two of them", 0},
+    KindWords{any_tie, "is an exact tie, of normal codes or of subnormal ones",
+              std::uint32_t{bit_of(InputKind::ties)} | bit_of(InputKind::subnormal_ties)},
+    KindWords{bit_of(InputKind::underflow), "is so small that the nearest code is 0", 0},
+    KindWords{bit_of(InputKind::subnormals), "has a scaled input within the subnormal codes",
+              bit_of(InputKind::subnormal_ties)},
+    KindWords{any_subnormal, "has a scaled input smaller than the least normal code, and not 0",
+              std::uint32_t{bit_of(InputKind::underflow)} | bit_of(InputKind::subnormals) |
+                  bit_of(InputKind::subnormal_ties)},
+    KindWords{bit_of(InputKind::saturation), "has a finite scaled input above the largest number", 0},
+    KindWords{bit_of(InputKind::zeros), "was made of 0", 0},
+    KindWords{bit_of(InputKind::negative_zeros), "was made of -0", 0},
+    KindWords{bit_of(InputKind::nan), "was made of a NaN", 0},
+    KindWords{bit_of(InputKind::infinity), "was made of an infinity", 0},
+    KindWords{bit_of(InputKind::zero_tiles), "is in a tile of zeros alone", 0},
+    KindWords{bit_of(InputKind::small_tiles), "is in a tile with a very small amax", 0},
+    KindWords{bit_of(InputKind::edges), "is in a tile with an amax at the edge of a binade", 0},
+    KindWords{bit_of(InputKind::incomplete_tiles), "is in an incomplete tile at the end", 0},
+};
+
 /// What a tile of an exercise has.
 enum class TileKind : std::uint8_t { telling, zeros, small, below_edge, above_edge, infinity, nan };
 constexpr std::array tile_kinds{TileKind::telling,    TileKind::zeros,    TileKind::small, TileKind::below_edge,
@@ -266,6 +340,61 @@ std::vector<Exercised> exercised_by(const Source& source, const Hypothesis& hypo
     found.push_back({static_cast<InputKind>(i), counts[i], needed[i] != 0});
   }
   return found;
+}
+
+std::vector<std::uint16_t> kinds_of_elements(const MatrixView& x, const Recipe& recipe, Direction direction) {
+  const DefaultEnvironment environment;
+  check_recipe(recipe);
+  Source source(x, 1);
+  if (direction == Direction::columnwise) source = source.transposed();
+  std::vector<std::uint16_t> all(source.size());
+  for (std::size_t row = 0; row < source.rows(); ++row) {
+    const auto values = source.values({row, 0, source.columns()});
+    std::ranges::transform(values, all.begin() + static_cast<std::ptrdiff_t>(row * source.columns()), kinds_of_value);
+  }
+  const Hypothesis plain{.base = "", .recipe = recipe};
+  const KernelModel model(source, plain, nullptr);
+  const bool has_codes = recipe.format.has_subnormals && recipe.format.bits() <= 8;
+  if (!has_codes || is_given(recipe) || !is_modelled(recipe) || !model.applies()) return all;
+  model.complete();
+  const Ranges ranges = ranges_in(recipe.format);
+  const std::vector<std::uint16_t> of_tiles = kinds_of_tiles(model, source);
+  const Amaxes& tiles = model.tiles();
+  std::vector<float> products(source.columns());
+  for (std::size_t row = 0; row < source.rows(); ++row) {
+    model.scaled({row, 0, source.columns()}, products);
+    const std::size_t first_tile = row / tiles.across * tiles.tiles_across;
+    for (std::size_t column = 0; column < source.columns(); ++column) {
+      std::uint16_t& own = all[row * source.columns() + column];
+      own |= kinds_of_product(products[column], ranges);
+      own |= of_tiles[first_tile + tiles.tile_column(column)];
+    }
+  }
+  return all;
+}
+
+std::vector<std::string> findings_by_kind(std::span<const std::uint16_t> kinds, std::span<const std::uint8_t> differs) {
+  if (kinds.size() != differs.size()) {
+    refuse("there are the kinds of ", kinds.size(), " elements, and ", differs.size(), " elements that may differ");
+  }
+  constexpr auto one_tie = std::uint32_t{bit_of(InputKind::ties)} | bit_of(InputKind::subnormal_ties);
+  constexpr auto one_small =
+      std::uint32_t{bit_of(InputKind::underflow)} | bit_of(InputKind::subnormals) | bit_of(InputKind::subnormal_ties);
+  std::array<std::uint64_t, 18> others{};
+  std::uint32_t shared = (1U << others.size()) - 1;
+  std::uint64_t differing = 0;
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    std::uint32_t own = kinds[i];
+    if ((own & one_tie) != 0) own |= any_tie;
+    if ((own & one_small) != 0) own |= any_subnormal;
+    if (differs[i] != 0) {
+      ++differing;
+      shared &= own;
+      continue;
+    }
+    for (; own != 0; own &= own - 1) ++others[static_cast<std::size_t>(std::countr_zero(own))];
+  }
+  return told_kinds(input_kind_words, shared, {kinds.size(), differing, others});
 }
 
 }  // namespace fp8lab::doctor

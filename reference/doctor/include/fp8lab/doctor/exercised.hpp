@@ -67,4 +67,15 @@ struct ExerciseInput {
 [[nodiscard]] ExerciseInput exercise(const Recipe& recipe, Direction direction = Direction::rowwise,
                                      const Format& input_type = binary32);
 
+/// The kinds of each element under a recipe: bit i is that of InputKind i. Row-major; of the columnwise direction by
+/// the rows of the transpose. Kinds of scaled elements and of tiles are told where the scales follow from the tensor as
+/// the recipe says, and not, where they are given. Throws std::invalid_argument where the recipe is none.
+[[nodiscard]] std::vector<std::uint16_t> kinds_of_elements(const MatrixView& x, const Recipe& recipe,
+                                                           Direction direction = Direction::rowwise);
+
+/// A sentence for each kind that all elements are of that differ, and few of the others; `differs` is 0 for those that
+/// are equal. Throws std::invalid_argument where there are not as many of both.
+[[nodiscard]] std::vector<std::string> findings_by_kind(std::span<const std::uint16_t> kinds,
+                                                        std::span<const std::uint8_t> differs);
+
 }  // namespace fp8lab::doctor
