@@ -341,10 +341,11 @@ def with_kinds(codes: Comparison, a: Array, b: Quantized, input: Array | None) -
 
 def _differing(a: Array, b: Array, shape: tuple[int, ...]) -> Array:
     """1 for elements that differ; ``shape`` is in elements, of which a byte may have two."""
-    if a.shape == shape:
-        return (a != b).astype(np.uint8)
     different = a ^ b
-    return np.stack([different & 15, different >> 4], axis=-1).reshape(shape).astype(bool).astype(np.uint8)
+    if a.shape != shape:
+        different = np.stack([different & 15, different >> 4], axis=-1).reshape(shape)
+    ones: Array = np.minimum(different, 1)
+    return ones
 
 
 def _others(a: Quantized, b: Quantized) -> list[str]:
