@@ -369,6 +369,7 @@ def gpu(
     python: str = 'python3',
     cublaslt: str | os.PathLike[str] | None = None,
     ledger: str | os.PathLike[str] | None = None,
+    words: str | os.PathLike[str] | None = None,
     threads: int = 1,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...

@@ -192,11 +192,12 @@ Text intro_of(const GpuResult& result) {
 std::string part_name(const std::string& name) { return name; }
 
 void describe(GpuArguments& arguments, ArgumentList& list) {
-  list.add_named("parts", arguments.parts,
-                 "what to ask: kernels, casts, dots, probes, primer, speeds, streams, products", part_name, part_name)
+  list.add_named("parts", arguments.parts, fmt::format("what to ask: {}", fmt::join(gpu_parts, ", ")), part_name,
+                 part_name)
       .by_default("all");
-  list.add("inputs", arguments.inputs, "the most inputs of each conversion instruction");
-  list.add("dots", arguments.dots, "the least number of dot products of each matrix instruction");
+  list.add("inputs", arguments.inputs, "the most inputs of each conversion instruction and function");
+  list.add("dots", arguments.dots,
+           "the least number of dot products of each matrix instruction, and of pairs of each division");
   list.add("seed", arguments.seed, "the seed of their operands");
   list.add("seconds", arguments.seconds, "the time after which a task is killed, in seconds");
   list.add("budget", arguments.budget, "the time for all tasks, in seconds; those that it leaves out are named");
@@ -209,6 +210,8 @@ void describe(GpuArguments& arguments, ArgumentList& list) {
       "cublaslt", arguments.cublaslt,
       "libcublasLt.so.13 or .12; it is looked for in the folders of CUDA, FP8LAB_THIRD_PARTY and Python's packages");
   list.add("ledger", arguments.ledger, "the file to write all answers and digests to, as JSON");
+  list.add("words", arguments.words,
+           "the folder to write the words of special function units, reductions and library calls to");
   list.add_threads(arguments.threads);
 }
 
@@ -237,7 +240,10 @@ std::vector<Experiment> gpu_experiments() {
        .summary = "Ask the GPU of this machine for its every bit, compare with the models, and write a ledger",
        .description =
            "Runs every kernel, sweeps the conversion instructions over all their inputs, multiplies seeded operands by "
-           "every matrix instruction, and asks what no published row decides. Each task is a process of its own, which "
+           "every matrix instruction, and asks what no published row decides; then it sweeps the special function "
+           "unit's "
+           "instructions and CUDA's functions, and asks PyTorch and Triton for reductions, products and casts. Each "
+           "task is a process of its own, which "
            "is killed where it hangs. The ledger has a digest of each chunk, so that tests on machines without a GPU "
            "compute them again (docs/gpu.md). Without a device it ends with status 1.",
        .result =

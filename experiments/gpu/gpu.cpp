@@ -2,6 +2,7 @@
 #include "gpu/gpu.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -27,7 +28,7 @@ void check(const GpuArguments& arguments) {
   check_list("parts", arguments.parts);
   for (const std::string& part : arguments.parts) {
     if (std::ranges::find(gpu_parts, part) != gpu_parts.end()) continue;
-    refuse("unknown part '", part, "'; known: kernels, casts, dots, probes, primer, speeds, streams, products");
+    refuse("unknown part '", part, "'; known: ", fmt::format("{}", fmt::join(gpu_parts, ", ")));
   }
   if (arguments.inputs < 4 || arguments.inputs > std::uint64_t{1} << 32) {
     refuse("inputs must be from 4 to 2^32, not ", arguments.inputs);
@@ -159,6 +160,7 @@ GpuResult run_gpu(const GpuArguments& arguments, const Progress& progress,
     const auto folder = std::filesystem::absolute(*arguments.ledger).parent_path();
     check_writable(folder, {arguments.ledger->filename().string()});
   }
+  if (arguments.words) check_writable(std::filesystem::absolute(*arguments.words), {});
   const Provenance made = provenance();
   GpuResult result{.arguments = arguments, .ledger = {}, .rows = {}};
   result.ledger.device = device_of(arguments);

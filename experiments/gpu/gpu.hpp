@@ -18,13 +18,14 @@
 namespace fp8lab::experiments {
 
 /// The parts of a run, in the order in which a device is asked them.
-inline constexpr std::array<std::string_view, 8> gpu_parts{"kernels", "casts",  "dots",    "probes",
-                                                           "primer",  "speeds", "streams", "products"};
+inline constexpr std::array<std::string_view, 12> gpu_parts{"kernels", "casts",     "dots",       "probes",
+                                                            "primer",  "speeds",    "streams",    "products",
+                                                            "units",   "functions", "reductions", "calls"};
 
 struct GpuArguments {
   std::vector<std::string> parts = {};            ///< of gpu_parts; all where empty
-  std::uint64_t inputs = std::uint64_t{1} << 32;  ///< of each conversion, at most
-  std::uint64_t dots = 100'000'000;               ///< of each matrix instruction, at least
+  std::uint64_t inputs = std::uint64_t{1} << 32;  ///< of each conversion and function, at most
+  std::uint64_t dots = 100'000'000;               ///< of each matrix instruction, and pairs of each division, at least
   std::uint64_t seed = 1;                         ///< of their operands
   double seconds = 60;                            ///< after which a task is killed
   double budget = 480;                            ///< seconds for all tasks; those that it leaves out are named
@@ -34,6 +35,7 @@ struct GpuArguments {
   /// libcublasLt.so.13 or .12. Left out: it is looked for, and where --host-team is given, not asked.
   std::optional<std::filesystem::path> cublaslt = {};
   std::optional<std::filesystem::path> ledger = {};  ///< a file to write
+  std::optional<std::filesystem::path> words = {};   ///< a folder to write words of units, reductions and calls to
   int threads = 1;                                   ///< of the models
 };
 

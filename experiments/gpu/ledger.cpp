@@ -75,6 +75,28 @@ Json json_of_product(const ProductRecord& record) {
           {"composition", std::move(composition)},
           {"digest", hex_of(record.digest)}};
 }
+Json json_of_function(const FunctionRecord& record) {
+  return {{"variant", record.variant},
+          {"function", record.function},
+          {"units", record.units ? Json(std::string(name_of(*record.units))) : Json(nullptr)},
+          {"seed", record.seed ? Json(*record.seed) : Json(nullptr)},
+          {"chunk", record.chunk},
+          {"digests", hex_of(record.digests)}};
+}
+Json json_of_words(const WordsRecord& record) {
+  return {{"function", record.function},
+          {"first", record.first},
+          {"count", record.count},
+          {"file", record.file},
+          {"digest", hex_of(record.digest)}};
+}
+Json json_of_call(const CallRecord& record) {
+  return {{"part", record.part},
+          {"name", record.name},
+          {"library", record.library},
+          {"count", record.count},
+          {"digest", hex_of(record.digest)}};
+}
 Json json_of_finding(const Finding& finding) {
   return {{"part", finding.part},
           {"name", finding.name},
@@ -204,6 +226,54 @@ ProductRecord product_of(const Value& object) {
   check_product_record(record);
   return record;
 }
+FunctionRecord function_record_of(const Value& object) {
+  FunctionRecord record{.variant = text_of(object, "variant"),
+                        .function = text_of(object, "function"),
+                        .chunk = chunk_of(object, "chunk"),
+                        .digests = read_list(object, "digests", digest_of)};
+  const auto variant = find_value<gpu::FunctionVariant>("variant", in_one_line(record.variant));
+  const gpu::RecordedFunction& facts =
+      gpu::recorded_functions()[gpu::function_number(variant, in_one_line(record.function))];
+  if (const Value& units = object.at("units"); !units.is_null()) {
+    record.units = find_value<SpecialUnits>("units", in_one_line(units.get<std::string>()));
+    if (!facts.has_model(*record.units)) refuse("units of ", name_of(*record.units), " have no ", record.function);
+  }
+  if (!object.at("seed").is_null()) record.seed = count_of(object, "seed");
+  if (record.seed.has_value() != facts.has_pairs()) {
+    refuse(record.function, facts.has_pairs() ? " needs the seed of its pairs" : " has no pairs, and so no seed");
+  }
+  const std::uint64_t most = facts.has_pairs() ? std::uint64_t{1} << 40 : facts.inputs();
+  if (record.chunk > most || record.digests.size() > most / record.chunk) {
+    refuse(record.function, " has not so many chunks of ", record.chunk, " inputs");
+  }
+  return record;
+}
+/// Throws where a ledger says that fp8lab knows functions of a chip or of a CUDA that it does not know.
+void check_units_of(const Ledger& ledger) {
+  const gpu::RecordedDevice& device = ledger.device;
+  for (const FunctionRecord& record : ledger.functions) {
+    if (record.units != SpecialUnits::hopper || device.is_host_team) continue;
+    if (device.capability != 90) {
+      refuse("units are hopper, which are not those of compute capability ", device.capability / 10, ".",
+             device.capability % 10);
+    }
+    if (record.variant == "units" || device.runtime == "13.0") continue;
+    refuse("functions of CUDA ", printable(device.runtime), " are not known; known: 13.0");
+  }
+}
+WordsRecord words_record_of(const Value& object) {
+  WordsRecord record{.function = text_of(object, "function"),
+                     .file = text_of(object, "file"),
+                     .first = count_of(object, "first"),
+                     .count = chunk_of(object, "count"),
+                     .digest = digest_of(object.at("digest"))};
+  (void)gpu::function_number(gpu::FunctionVariant::units, in_one_line(record.function));
+  return record;
+}
+CallRecord call_record_of(const Value& object) {
+  return {text_of(object, "part"), text_of(object, "name"), text_of(object, "library"), count_of(object, "count"),
+          digest_of(object.at("digest"))};
+}
 Finding finding_of(const Value& object) {
   const Value& agrees = object.at("agrees");
   return {text_of(object, "part"),
@@ -253,21 +323,32 @@ void check_head(const Value& root) {
   }
 }
 
+/// The values of a list that ledgers of earlier releases do not have.
+template <typename From>
+auto read_newer_list(const Value& root, const char* key, const From& from) {
+  return root.contains(key) ? read_list(root, key, from) : std::vector<decltype(from(root))>();
+}
+
 Ledger ledger_of(const Value& root) {
   check_head(root);
-  return {.device = device_of(root.at("device")),
-          .version = text_of(root.at("fp8lab"), "version"),
-          .commit = text_of(root.at("fp8lab"), "commit"),
-          .date = text_of(root, "date"),
-          .generator = static_cast<int>(count_of(root.at("generator"), "version")),
-          .casts = read_list(root, "casts", cast_of),
-          .dots = read_list(root, "dots", dots_of),
-          .primer = read_list(root, "primer", primer_of),
-          .products = read_list(root, "products", product_of),
-          .findings = read_list(root, "findings", finding_of),
-          .differences = read_list(root, "differences", difference_of),
-          .speeds = read_list(root, "speeds", speed_of),
-          .parts = read_list(root, "parts", part_of)};
+  Ledger ledger{.device = device_of(root.at("device")),
+                .version = text_of(root.at("fp8lab"), "version"),
+                .commit = text_of(root.at("fp8lab"), "commit"),
+                .date = text_of(root, "date"),
+                .generator = static_cast<int>(count_of(root.at("generator"), "version")),
+                .casts = read_list(root, "casts", cast_of),
+                .dots = read_list(root, "dots", dots_of),
+                .primer = read_list(root, "primer", primer_of),
+                .products = read_list(root, "products", product_of),
+                .functions = read_newer_list(root, "functions", function_record_of),
+                .words = read_newer_list(root, "words", words_record_of),
+                .calls = read_newer_list(root, "calls", call_record_of),
+                .findings = read_list(root, "findings", finding_of),
+                .differences = read_list(root, "differences", difference_of),
+                .speeds = read_list(root, "speeds", speed_of),
+                .parts = read_list(root, "parts", part_of)};
+  check_units_of(ledger);
+  return ledger;
 }
 
 template <typename T>
@@ -283,6 +364,9 @@ void Ledger::merge(Ledger other) {
   append(dots, other.dots);
   append(primer, other.primer);
   append(products, other.products);
+  append(functions, other.functions);
+  append(words, other.words);
+  append(calls, other.calls);
   append(findings, other.findings);
   append(differences, other.differences);
   append(speeds, other.speeds);
@@ -306,6 +390,9 @@ Json json_of(const Ledger& ledger) {
           {"dots", list_of(ledger.dots, json_of_dots)},
           {"primer", list_of(ledger.primer, json_of_primer)},
           {"products", list_of(ledger.products, json_of_product)},
+          {"functions", list_of(ledger.functions, json_of_function)},
+          {"words", list_of(ledger.words, json_of_words)},
+          {"calls", list_of(ledger.calls, json_of_call)},
           {"findings", list_of(ledger.findings, json_of_finding)},
           {"differences", list_of(ledger.differences, json_of_difference)},
           {"speeds", list_of(ledger.speeds, json_of_speed)},

@@ -66,6 +66,27 @@ struct ProductRecord {
   std::uint64_t digest = 0;
 };
 
+/// Digests of a function, of chunks of consecutive inputs from 0 on, or of pairs of words.
+struct FunctionRecord {
+  std::string variant, function;           ///< of a gpu::RecordedFunction
+  std::optional<SpecialUnits> units = {};  ///< over which fp8lab computes it, if it does
+  std::optional<std::uint64_t> seed = {};  ///< of pairs; nothing where all inputs are swept
+  std::uint64_t chunk = 0;                 ///< inputs of each digest
+  std::vector<std::uint64_t> digests = {};
+};
+/// A file beside the ledger that has the words of consecutive inputs of an instruction.
+struct WordsRecord {
+  std::string function, file;
+  std::uint64_t first = 0, count = 0;
+  std::uint64_t digest = 0;
+};
+/// A tensor that a library computed of operands that its name says.
+struct CallRecord {
+  std::string part, name, library;
+  std::uint64_t count = 0;  ///< words
+  std::uint64_t digest = 0;
+};
+
 /// The answer to a question.
 struct Finding {
   std::string part, name, question, answer;
@@ -106,6 +127,9 @@ struct Ledger {
   std::vector<DotRecord> dots = {};
   std::vector<PrimerRecord> primer = {};
   std::vector<ProductRecord> products = {};
+  std::vector<FunctionRecord> functions = {};
+  std::vector<WordsRecord> words = {};
+  std::vector<CallRecord> calls = {};
   std::vector<Finding> findings = {};
   std::vector<Difference> differences = {};
   std::vector<Speed> speeds = {};
@@ -132,7 +156,8 @@ struct TaskResult {
 [[nodiscard]] Json json_of(const Ledger& ledger);
 
 /// Reads what json_of() wrote. Throws std::invalid_argument that says what is wrong: JSON that is cut off or of another
-/// form, another schema or generator, an unknown instruction, sweep, draw or model, or a digest that is none.
+/// form, another schema or generator, an unknown instruction, sweep, draw, model, function or units, functions of
+/// another CUDA than fp8lab knows, or a digest that is none.
 [[nodiscard]] Ledger parse_ledger(const std::string& text);
 /// Reads such a file. Throws std::runtime_error: "cannot read FILE: reason".
 [[nodiscard]] Ledger read_ledger(const std::filesystem::path& path);

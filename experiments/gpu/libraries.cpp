@@ -29,7 +29,9 @@
 #include "fp8lab/gpu/recorder/tiles.hpp"
 #include "fp8lab/reference/measure/random.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
+#include "gpu/call_script.hpp"
 #include "gpu/torch_script.hpp"
+#include "kit/output.hpp"
 
 extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX declares it nowhere
 
@@ -330,6 +332,43 @@ TaskResult ask_torch_speed(const std::string& python, TorchSpeed what, const std
                                     .unit = fields[3],
                                     .milliseconds = number(4),
                                     .bound_milliseconds = number(5)});
+  }
+  return result;
+}
+
+TaskResult ask_calls(const CallQuestion& question, std::string_view part, std::string_view what) {
+  const Scratch scratch;
+  const std::string_view script = call_script;
+  scratch.write("asked.py", {reinterpret_cast<const std::uint8_t*>(script.data()), script.size()});
+  // A file, for Triton reads the sources of its kernels.
+  const std::string told =
+      run_script(question.python, scratch,
+                 {std::string(what), question.device, question.is_small ? "1" : "0", std::to_string(question.seconds)},
+                 "import runpy, sys\nrunpy.run_path(sys.argv[1] + '/asked.py', run_name='__main__')");
+  const std::string npz = scratch.read("out.npz");
+  if (question.folder) write_files(fs::absolute(*question.folder), {{std::string(what) + ".npz", npz}});
+  TextReader lines(told);
+  std::string library;
+  std::getline(lines, library);
+  TaskResult result;
+  for (std::string line; std::getline(lines, line);) {
+    CallRecord record{.part = std::string(part), .name = "", .library = library};
+    TextReader fields(line);
+    std::string digest;
+    if (line.starts_with('-')) {
+      const std::size_t end = std::min(line.find(' '), line.size() - 1);
+      result.ledger.findings.push_back({.part = record.part,
+                                        .name = line.substr(1, end - 1),
+                                        .question = "Does the library compute it?",
+                                        .answer = line.substr(end + 1),
+                                        .agrees = {},
+                                        .words = {library}});
+    } else if (fields >> record.name >> record.count >> digest && digest.size() == 16) {
+      record.digest = std::stoull(digest, nullptr, 16);
+      result.ledger.calls.push_back(std::move(record));
+    } else {
+      throw std::runtime_error("the script wrote: " + line);
+    }
   }
   return result;
 }

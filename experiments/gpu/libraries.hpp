@@ -2,6 +2,7 @@
 // Runs other libraries on the device: cuBLASLt, and PyTorch through a Python that has it.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -78,6 +79,25 @@ enum class TorchSpeed : std::uint8_t {
 /// interpreter or what it needs is missing.
 [[nodiscard]] TaskResult ask_torch_speed(const std::string& python, TorchSpeed what, const std::string& device,
                                          std::size_t size);
+
+/// What a Python with PyTorch is asked for: a part, and the script's name of a task. Each has a file of its words.
+struct RecordedCall {
+  std::string_view part, what;
+};
+inline constexpr std::array recorded_calls{
+    RecordedCall{"reductions", "torch_reductions_float32"}, RecordedCall{"reductions", "torch_reductions_bfloat16"},
+    RecordedCall{"calls", "libraries_scaled_mm_tensor"}, RecordedCall{"calls", "libraries_scaled_mm_row"},
+    RecordedCall{"calls", "libraries_triton"}};
+
+struct CallQuestion {
+  std::string python, device;                        ///< an interpreter, and a device of PyTorch: "cuda" or "cpu"
+  bool is_small = false;                             ///< a few sizes, to try it out
+  double seconds = 60;                               ///< then no further tensor is asked for
+  std::optional<std::filesystem::path> folder = {};  ///< for a file WHAT.npz of words
+};
+/// Asks for the tensors of a task: a CallRecord of each, and a Finding for what the library refuses. Throws
+/// MissingError where the interpreter or what it needs is missing.
+[[nodiscard]] TaskResult ask_calls(const CallQuestion& question, std::string_view part, std::string_view what);
 
 /// Asks PyTorch for uniform or normal random numbers: are they those of torch_cuda_uniform() or torch_cuda_normal()?
 /// Throws MissingError as above.

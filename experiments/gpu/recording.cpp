@@ -2,17 +2,21 @@
 #include "gpu/recording.hpp"
 
 #include <fmt/format.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <bit>
+#include <stdexcept>
 
 #include "fp8lab/reference/tensor_core/models.hpp"
+#include "kit/output.hpp"
 
 namespace fp8lab::experiments {
 namespace {
 
 constexpr std::uint64_t inputs_per_chunk = std::uint64_t{1} << 24;
 constexpr std::uint64_t dots_per_chunk = std::uint64_t{1} << 18;
+constexpr std::uint64_t pairs_per_chunk = std::uint64_t{1} << 20;
 
 std::string hex_of(std::uint64_t word, int bits) { return fmt::format("{:0{}x}", word, (bits + 3) / 4); }
 
@@ -94,6 +98,20 @@ void add_differences(gpu::Recorder& recorder, std::size_t number, const DotRecor
   if (ledger.differences.size() == before) add_operands(set, tiles, record, first, count, ledger);
 }
 
+void add_differences(gpu::Recorder& recorder, std::size_t number, const FunctionRecord& record, std::uint64_t first,
+                     Ledger& ledger) {
+  const std::uint64_t seed = record.seed.value_or(0);
+  const auto got = recorder.function_words(number, seed, first, record.chunk);
+  std::vector<std::uint32_t> expected(got.size());
+  gpu::model_function_words(gpu::recorded_functions()[number], record.units.value(), seed, first, expected);
+  for (std::size_t i = 0; i < got.size() && ledger.differences.size() < most_differences; ++i) {
+    if (got[i] == expected[i]) continue;
+    const std::uint64_t input = record.seed ? gpu::random_word(seed, first + i) : first + i;
+    ledger.differences.push_back({record.variant + " " + record.function, first + i,
+                                  hex_of(input, record.seed ? 64 : 32), hex_of(got[i], 32), hex_of(expected[i], 32)});
+  }
+}
+
 ReplayOptions replay_options(const RecordingLimits& limits) {
   return {.all = true, .seconds = limits.compare_seconds, .seed = limits.seed, .threads = limits.threads};
 }
@@ -136,6 +154,81 @@ Recording record_dots(gpu::Recorder& recorder, std::size_t instruction, const Re
     add_differences(recorder, instruction, record, first, record.tiles_per_chunk, recording.ledger);
   }
   return recording;
+}
+
+Recording record_function(gpu::Recorder& recorder, std::size_t function, const RecordingLimits& limits) {
+  const gpu::RecordedFunction& facts = gpu::recorded_functions().at(function);
+  const gpu::RecordedDevice device = recorder.device();
+  const bool has_pairs = facts.has_pairs();
+  FunctionRecord record{.variant = std::string(name_of(facts.variant)),
+                        .function = facts.name(),
+                        .units = gpu::units_of_record(facts, device.capability, device.runtime, device.is_host_team)};
+  std::uint64_t count = 0;
+  if (has_pairs) {
+    record.seed = limits.seed;
+    record.chunk = std::min(limits.dots, pairs_per_chunk);
+    count = gpu::ceil_div(limits.dots, record.chunk) * record.chunk;
+  } else {
+    record.chunk = std::min({inputs_per_chunk, facts.inputs(), std::bit_floor(limits.inputs)});
+    count = std::min(facts.inputs(), limits.inputs) / record.chunk * record.chunk;
+  }
+  const std::uint64_t seed = record.seed.value_or(0);
+  record.digests =
+      has_pairs ? std::vector<std::uint64_t>() : recorder.function_digests(function, seed, 0, count, record.chunk);
+  // A chunk of pairs need not be a number of the kernel's blocks, which a sweep of several chunks must be.
+  for (std::uint64_t first = 0; has_pairs && first < count; first += record.chunk) {
+    record.digests.push_back(recorder.function_digests(function, seed, first, record.chunk, record.chunk)[0]);
+  }
+  Recording recording;
+  recording.ledger.device = device;
+  recording.ledger.functions.push_back(record);
+  recording.compared = replay(recording.ledger, replay_options(limits));
+  if (!recording.compared.mismatches.empty()) {
+    const std::uint64_t first = recording.compared.mismatches.front().chunk * record.chunk;
+    add_differences(recorder, function, record, first, recording.ledger);
+  }
+  return recording;
+}
+
+std::string packed_words(std::span<const std::uint32_t> words) {
+  const std::size_t count = words.size();
+  std::vector<std::uint8_t> planes(4 * count);
+  std::uint32_t before = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t step = words[i] - before;
+    before = words[i];
+    for (std::size_t plane = 0; plane < 4; ++plane) {
+      planes[plane * count + i] = static_cast<std::uint8_t>(step >> (8 * plane));
+    }
+  }
+  uLongf size = ::compressBound(planes.size());
+  std::string packed(size, '\0');
+  if (::compress2(reinterpret_cast<Bytef*>(packed.data()), &size, planes.data(), planes.size(), 6) != Z_OK) {
+    throw std::runtime_error("zlib does not compress the words");
+  }
+  packed.resize(size);
+  return packed;
+}
+
+Ledger record_words(gpu::Recorder& recorder, std::size_t function, const RecordingLimits& limits,
+                    const std::filesystem::path& folder) {
+  const gpu::RecordedFunction& facts = gpu::recorded_functions().at(function);
+  Ledger ledger{.device = recorder.device()};
+  Files files;
+  for (const gpu::WordRange& range : gpu::word_ranges()) {
+    if (static_cast<std::size_t>(range.instruction) != facts.number) continue;
+    const std::uint64_t count = std::min(range.count, limits.inputs);
+    const std::vector<std::uint32_t> words = recorder.function_words(function, 0, range.first, count);
+    WordsRecord record{.function = facts.name(),
+                       .file = fmt::format("{}.{:08x}.{}.z", facts.name(), range.first, count),
+                       .first = range.first,
+                       .count = count};
+    for (std::size_t i = 0; i < words.size(); ++i) record.digest += gpu::digest_term(range.first + i, words[i]);
+    files.emplace_back(record.file, packed_words(words));
+    ledger.words.push_back(std::move(record));
+  }
+  write_files(folder, files);
+  return ledger;
 }
 
 }  // namespace fp8lab::experiments

@@ -15,7 +15,7 @@
 namespace fp8lab::experiments {
 namespace {
 
-enum class Kind : std::uint8_t { cast, dots, primer, product };
+enum class Kind : std::uint8_t { cast, dots, primer, product, function };
 
 /// A chunk of a record that is to be computed; a tensor or product is one chunk.
 struct Task {
@@ -49,8 +49,10 @@ std::vector<Task> tasks_of(const Ledger& ledger, const ReplayOptions& options) {
   add(Kind::primer, ledger.primer, [](const PrimerRecord&) { return std::uint64_t{1}; });
   add(Kind::product, ledger.products,
       [](const ProductRecord& one) { return std::uint64_t{one.composition ? 1U : 0U}; });
+  add(Kind::function, ledger.functions,
+      [](const FunctionRecord& one) { return one.units ? std::uint64_t{one.digests.size()} : 0; });
   std::ranges::sort(tasks, {}, [&options](const Task& task) {
-    return gpu::random_word(options.seed, (task.record * 4 + static_cast<std::uint64_t>(task.kind)) << 32 | task.chunk);
+    return gpu::random_word(options.seed, (task.record * 8 + static_cast<std::uint64_t>(task.kind)) << 32 | task.chunk);
   });
   return tasks;
 }
@@ -98,12 +100,25 @@ void compare(const ProductRecord& record, std::uint64_t /*chunk*/, const ReplayO
   result.mismatches.push_back({name, record.model, 0, record.digest, expected});
 }
 
+void compare(const FunctionRecord& record, std::uint64_t chunk, const ReplayOptions& options, Replay& result) {
+  const auto variant = find_value<gpu::FunctionVariant>("variant", record.variant);
+  const gpu::RecordedFunction& function = gpu::recorded_functions()[gpu::function_number(variant, record.function)];
+  const std::uint64_t expected =
+      gpu::model_function_digests(function, record.units.value(), record.seed.value_or(0), chunk * record.chunk,
+                                  record.chunk, record.chunk, options.threads)[0];
+  result.words += record.chunk;
+  if (expected == record.digests[chunk]) return;
+  result.mismatches.push_back({record.variant + " " + record.function, std::string(name_of(*record.units)), chunk,
+                               record.digests[chunk], expected});
+}
+
 void compare(const Ledger& ledger, const Task& task, const ReplayOptions& options, Replay& result) {
   switch (task.kind) {
     case Kind::cast: return compare(ledger.casts[task.record], task.chunk, options, result);
     case Kind::dots: return compare(ledger.dots[task.record], task.chunk, options, result);
     case Kind::primer: return compare(ledger.primer[task.record], task.chunk, options, result);
     case Kind::product: return compare(ledger.products[task.record], task.chunk, options, result);
+    case Kind::function: return compare(ledger.functions[task.record], task.chunk, options, result);
   }
 }
 

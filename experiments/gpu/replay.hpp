@@ -27,8 +27,8 @@ struct ReplayOptions {
 
 /// A chunk whose digest is not the model's.
 struct ReplayMismatch {
-  std::string record;  ///< the sweep, the instruction and its draw, the tensor or the product
-  std::string model;   ///< what was compared with: a model of models.hpp, or "encode"
+  std::string record;  ///< the sweep, the instruction and its draw, the tensor, the product or the function
+  std::string model;   ///< what was compared with: a model of models.hpp, "encode" or units
   std::uint64_t chunk = 0, got = 0, expected = 0;
 
   /// In one line.

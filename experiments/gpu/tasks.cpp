@@ -201,6 +201,61 @@ void add_device_tasks(const GpuArguments& arguments, const gpu::RecordedDevice& 
   add_products(arguments, device, tasks);
 }
 
+/// As limits_of(), for functions, which come last: an eighth of the budget is for comparing.
+RecordingLimits function_limits(const GpuArguments& arguments) {
+  const auto records = static_cast<double>(gpu::recorded_functions().size());
+  return {.inputs = arguments.inputs,
+          .dots = arguments.dots,
+          .seed = arguments.seed,
+          .compare_seconds = std::min(arguments.seconds / 6, arguments.budget / 8 / records),
+          .threads = arguments.threads};
+}
+
+TaskResult run_function(const GpuArguments& arguments, std::size_t number, std::string_view part) {
+  Recording recording = record_function(own_recorder(arguments), number, function_limits(arguments));
+  const FunctionRecord& record = recording.ledger.functions.front();
+  const std::string name = part == "units" ? record.function : record.variant + ": " + record.function;
+  const std::string units(record.units ? name_of(*record.units) : "none");
+  return result_of(std::move(recording), std::string(part), name, units, record.chunk * record.digests.size());
+}
+
+/// Special function units, and functions over them.
+void add_functions(const GpuArguments& arguments, const gpu::RecordedDevice& device, std::vector<GpuTask>& tasks) {
+  for (std::size_t i = 0; i < gpu::recorded_functions().size(); ++i) {
+    const gpu::RecordedFunction& function = gpu::recorded_functions()[i];
+    const bool is_unit = function.variant == gpu::FunctionVariant::units;
+    const std::string_view part = is_unit ? "units" : "functions";
+    if (!is_wanted(arguments, part)) continue;
+    const std::string name =
+        is_unit ? function.name() : fmt::format("{}: {}", name_of(function.variant), function.name());
+    const std::string_view skipped = function.is_for(device.capability) ? "" : "this chip has no such instruction";
+    tasks.push_back({std::string(part), name, std::string(skipped),
+                     [arguments, i, part] { return run_function(arguments, i, part); }});
+    const auto is_own = [&](const gpu::WordRange& range) {
+      return static_cast<std::size_t>(range.instruction) == function.number;
+    };
+    if (!is_unit || !skipped.empty() || std::ranges::none_of(gpu::word_ranges(), is_own)) continue;
+    tasks.push_back({"units", "words of " + name, arguments.words ? "" : "--words names no folder", [arguments, i] {
+                       return TaskResult{.ledger = record_words(own_recorder(arguments), i, function_limits(arguments),
+                                                                std::filesystem::absolute(*arguments.words))};
+                     }});
+  }
+}
+
+/// What PyTorch and Triton compute, in processes of an interpreter; in place of a device, on the processor.
+void add_calls(const GpuArguments& arguments, const gpu::RecordedDevice& device, std::vector<GpuTask>& tasks) {
+  const CallQuestion question{.python = arguments.python,
+                              .device = device.is_host_team ? "cpu" : "cuda",
+                              .is_small = device.is_host_team,
+                              .seconds = arguments.seconds * 0.8,
+                              .folder = arguments.words};
+  for (const auto& [part, what] : recorded_calls) {
+    if (!is_wanted(arguments, part)) continue;
+    tasks.push_back({std::string(part), std::string(what), "",
+                     [question, part = part, what = what] { return ask_calls(question, part, what); }});
+  }
+}
+
 /// Why an instruction is not asked; empty where it is.
 std::string_view why_not(const gpu::Instruction& instruction, const gpu::RecordedDevice& device) {
   return instruction.is_for(device.capability) ? "" : "this chip has no such instruction";
@@ -271,7 +326,9 @@ std::vector<GpuTask> tasks_of(const GpuArguments& arguments, const gpu::Recorded
   add_recordings(arguments, device, tasks);
   add_primer(arguments, device, tasks);
   add_device_tasks(arguments, device, tasks);
-  add_probes(arguments, device, tasks);  // last, for the processor has much to do for them
+  add_probes(arguments, device, tasks);  // behind those for which the processor has less to do
+  add_functions(arguments, device, tasks);
+  add_calls(arguments, device, tasks);
   return tasks;
 }
 

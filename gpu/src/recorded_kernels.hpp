@@ -13,6 +13,7 @@
 #include "fp8lab/gpu/kernels/instruction_tiles.hpp"
 #include "fp8lab/gpu/kernels/scaled_tiles.hpp"
 #include "fp8lab/gpu/recorder/recorder.hpp"
+#include "function_kernels.hpp"
 
 namespace fp8lab::gpu::recorded {
 
@@ -165,6 +166,7 @@ void visit_type(std::size_t number, const Visit& visit) {
 /// A Recorder of a machine, which has
 ///   template <typename T> class Array;  // of memory for kernels: Array(count), get(), copy_to(span), copy_from(span)
 ///   template <typename Kernel> void run(const Kernel&);
+///   void sweep(FunctionVariant, FunctionSweep);
 template <typename Machine>
 class RecorderOn final : public Recorder {
  public:
@@ -189,6 +191,34 @@ class RecorderOn final : public Recorder {
       machine_.run(
           SweepCasts<typename decltype(type)::type>{first, count, std::uint64_t{1} << 40, nullptr, words.get()});
     });
+    return copy_of(words);
+  }
+  [[nodiscard]] std::vector<std::uint64_t> function_digests(std::size_t function, std::uint64_t seed,
+                                                            std::uint64_t first, std::uint64_t count,
+                                                            std::uint64_t inputs_per_chunk) override {
+    const auto digests = zeros(ceil_div(count, inputs_per_chunk));
+    run_sweep(function, {.number = 0,
+                         .seed = seed,
+                         .first = first,
+                         .count = count,
+                         .inputs_per_chunk = inputs_per_chunk,
+                         .digests = digests.get(),
+                         .words = nullptr,
+                         .units = {}});
+    return copy_of(digests);
+  }
+  [[nodiscard]] std::vector<std::uint32_t> function_words(std::size_t function, std::uint64_t seed, std::uint64_t first,
+                                                          std::uint64_t count) override {
+    const Array<std::uint32_t> words(count);
+    words.copy_from(std::vector<std::uint32_t>(count, 0xA5A5'A5A5U));
+    run_sweep(function, {.number = 0,
+                         .seed = seed,
+                         .first = first,
+                         .count = count,
+                         .inputs_per_chunk = std::uint64_t{1} << 40,
+                         .digests = nullptr,
+                         .words = words.get(),
+                         .units = {}});
     return copy_of(words);
   }
   [[nodiscard]] std::vector<std::uint64_t> tile_digests(std::size_t instruction, const TileSet& set,
@@ -245,6 +275,13 @@ class RecorderOn final : public Recorder {
     Array<std::byte> a, b, c, d;
   };
 
+  void run_sweep(std::size_t function, FunctionSweep sweep) {
+    const RecordedFunction& facts = recorded_functions().at(function);
+    sweep.number = facts.number;
+    sweep.units = units_of_record(facts, device_.capability, device_.runtime, device_.is_host_team)
+                      .value_or(SpecialUnits::correctly_rounded);
+    machine_.sweep(facts.variant, sweep);
+  }
   void generate(const TileSet& set, std::uint64_t first, const Tiles& tiles) {
     machine_.run(GenerateTiles{set, first, tiles.count, tiles.a.get(), tiles.b.get(), tiles.c.get(), tiles.d.get()});
   }

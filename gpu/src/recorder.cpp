@@ -33,6 +33,9 @@ class HostMachine {
   void run(const Kernel& kernel) const {
     run_on_host(kernel, {}, chip_);
   }
+  void sweep(FunctionVariant variant, const FunctionSweep& sweep) const {
+    visit_variant(variant, [&](auto constant) { run(SweepFunctions<constant.value>{sweep}); });
+  }
 
  private:
   HostChip chip_;

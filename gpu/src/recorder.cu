@@ -4,6 +4,21 @@
 #include "recorded_kernels.hpp"
 
 namespace fp8lab::gpu {
+
+// Each is in a file of its own.
+template <>
+void sweep_on_device<FunctionVariant::units>(const FunctionSweep&);
+template <>
+void sweep_on_device<FunctionVariant::plain>(const FunctionSweep&);
+template <>
+void sweep_on_device<FunctionVariant::ftz>(const FunctionSweep&);
+template <>
+void sweep_on_device<FunctionVariant::fast>(const FunctionSweep&);
+template <>
+void sweep_on_device<FunctionVariant::precdiv>(const FunctionSweep&);
+template <>
+void sweep_on_device<FunctionVariant::precsqrt>(const FunctionSweep&);
+
 namespace {
 
 /// The current device as a machine.
@@ -21,6 +36,9 @@ class DeviceMachine {
   template <typename Kernel>
   void run(const Kernel& kernel) const {
     run_on_device(kernel);
+  }
+  void sweep(FunctionVariant variant, const FunctionSweep& sweep) const {
+    visit_variant(variant, [&](auto constant) { sweep_on_device<decltype(constant)::value>(sweep); });
   }
 };
 

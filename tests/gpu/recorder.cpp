@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <map>
 #include <memory>
 #include <set>
@@ -74,6 +75,71 @@ TEST_CASE("recorder: sweeps of casts on the host team have the digests and words
   }
   const auto two = recorder->cast_digests(0, 0x3F80'0000, 2 * chunk, chunk);
   CHECK(two == gpu::model_cast_digests(gpu::cast_sweeps()[0], 0x3F80'0000, 2 * chunk, chunk, 2));
+}
+
+TEST_CASE("recorder: sweeps of functions on the host team have the digests and words of the models") {
+  const auto hopper = gpu::host_recorder(90);
+  const auto blackwell = gpu::host_recorder(100);
+  const std::size_t rcp = gpu::function_number(gpu::FunctionVariant::units, "rcp.approx.ftz.f32");
+  const std::size_t divide = gpu::function_number(gpu::FunctionVariant::fast, "x / y");
+  constexpr std::uint64_t one = 0x3F80'0000;
+  std::vector<std::uint32_t> expected;
+  std::vector<std::uint64_t> digest(2);
+  for (std::uint64_t i = 0; i < 2U << 14; ++i) {
+    const float x = std::bit_cast<float>(static_cast<std::uint32_t>(one + i));
+    const auto word = std::bit_cast<std::uint32_t>(special_function(SpecialFunction::rcp, Subnormals::flushed, x));
+    if (i < 64) expected.push_back(word);
+    digest[i >> 14] += gpu::digest_term(one + i, word);
+  }
+  CHECK(hopper->function_words(rcp, 0, one, 64) == expected);
+  CHECK(hopper->function_digests(rcp, 0, one, 2U << 14, 1U << 14) == digest);
+  CHECK(blackwell->function_digests(rcp, 0, one, 2U << 14, 1U << 14) != digest);  // its unit's stand-in
+  // The first pairs of the stream 1, whose quotients an H200 gave.
+  CHECK(hopper->function_words(divide, 1, 0, 4) ==
+        std::vector<std::uint32_t>{0x55750b26, 0x8b5673b6, 0x665945bc, 0x0baa0ef3});
+  for (std::size_t i = 0; i < gpu::recorded_functions().size(); ++i) {
+    const gpu::RecordedFunction& function = gpu::recorded_functions()[i];
+    const auto units = gpu::units_of_record(function, 90, "none", true).value();
+    INFO(name_of(function.variant) << " " << function.name());
+    CHECK(hopper->function_digests(i, 3, 0, 200, 200) ==
+          gpu::model_function_digests(function, units, 3, 0, 200, 200, 1));
+  }
+}
+
+TEST_CASE("recorder: functions have a model where their units and CUDA are known") {
+  using gpu::FunctionVariant;
+  const auto units = [](FunctionVariant variant, const char* name, int capability, const char* cuda, bool is_host) {
+    const auto& function = gpu::recorded_functions()[gpu::function_number(variant, name)];
+    return gpu::units_of_record(function, capability, cuda, is_host);
+  };
+  CHECK(units(FunctionVariant::fast, "expf(x)", 90, "13.0", false) == SpecialUnits::hopper);
+  CHECK(units(FunctionVariant::fast, "expf(x)", 90, "12.8", false) == std::nullopt);
+  CHECK(units(FunctionVariant::fast, "tanhf(x)", 90, "13.0", false) == std::nullopt);
+  CHECK(units(FunctionVariant::fast, "tanhf(x)", 90, "none", true) == SpecialUnits::correctly_rounded);
+  CHECK(units(FunctionVariant::units, "rcp.approx.f32", 90, "12.8", false) == SpecialUnits::hopper);
+  CHECK(units(FunctionVariant::units, "rcp.approx.f32", 100, "13.0", false) == std::nullopt);
+  CHECK(units(FunctionVariant::units, "rcp.approx.f32", 100, "none", true) == SpecialUnits::correctly_rounded);
+  CHECK_THROWS_WITH(gpu::function_number(FunctionVariant::fast, "acosf(x)"), "unknown function acosf(x) of fast");
+}
+
+TEST_CASE("recorder: stand-ins of units without a model are near the exact functions, and 16 bits are packed") {
+  const auto word = [](const char* name, std::uint64_t input) {
+    const auto& all = gpu::recorded_functions();
+    std::uint32_t out = 0;
+    model_function_words(all[gpu::function_number(gpu::FunctionVariant::units, name)], SpecialUnits::correctly_rounded,
+                         0, input, {&out, 1});
+    return out;
+  };
+  CHECK(word("tanh.approx.f32", 0x3F80'0000) == 0x3F42F7D6);  // tanh(1)
+  CHECK(word("sin.approx.ftz.f32", 0x0000'0001) == 0);        // flushed
+  CHECK(word("cos.approx.f32", 0x7F80'0000) == 0x7FFFFFFF);   // of infinity
+  CHECK(word("ex2.approx.f16", 0x3C00) == 0x4000);            // 2^1
+  CHECK(word("ex2.approx.ftz.bf16", 0x3F80) == 0x4000);
+  CHECK(word("tanh.approx.f16", 0x7E00) == 0x7FFF);
+  CHECK(word("ex2.approx.f16x2", 0x5A5A) == (0x3C000000 | word("ex2.approx.f16", 0x5A5A)));  // the upper one is of 0
+  CHECK(word("rcp.approx.ftz.f64", 0x4000'0000) == 0x3FE0'0000);                             // 1 / 2
+  CHECK(word("rsqrt.approx.ftz.f64", 0x4010'0000) == 0x3FE0'0000);                           // 1 / sqrt(4)
+  CHECK(word("rcp.approx.ftz.f64", 0x0000'0001) == 0x7FF0'0000);
 }
 
 TEST_CASE("recorder: the words of generator 2 are these") {

@@ -2,15 +2,19 @@
 """``./dev gpu``: what it runs, in which order and with which options, with programs of the same names in place of the
 compiler's."""
 
+import gzip
 import os
 import pathlib
 import shutil
 import stat
 import subprocess
+import tarfile
 
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
+#: How the program is called.
+ASKS = "fp8lab gpu --ledger results/gpu/ledger.json --words results/gpu/words --out results/gpu"
 #: Says how it was called.
 STUB = """#!/bin/sh
 echo "$(basename "$0") $*" >>"$CALLS"
@@ -58,7 +62,7 @@ def test_it_configures_builds_tests_and_asks(machine):
         and "FP8LAB_THIRD_PARTY=" in calls[1]
     )
     assert "--build build/gpu" in calls[2] and "--target fp8lab test_device" in calls[2]
-    assert calls[4].startswith("fp8lab gpu --ledger results/gpu/ledger.json --out results/gpu --budget 4")
+    assert calls[4].startswith(f"{ASKS} --budget 4")
     assert calls[4].endswith("--parts casts")
     assert "Ledger: results/gpu/ledger.json" in text
 
@@ -79,9 +83,34 @@ def test_the_device_is_the_first_that_cuda_sees(machine):
 
 
 def test_the_options_given_are_taken(machine):
-    assert (
-        machine("--budget", "30")[2][4] == "fp8lab gpu --ledger results/gpu/ledger.json --out results/gpu --budget 30"
-    )
+    assert machine("--budget", "30")[2][4] == f"{ASKS} --budget 30"
+
+
+def test_what_was_found_is_packed_to_be_sent(machine, tmp_path):
+    status, text, _ = machine("--share")
+    assert status == 1 and "There is no results/gpu/ledger.json" in text
+    words = tmp_path / "results/gpu/words"
+    words.mkdir(parents=True)
+    ledger = b'{"ledger": 1}'
+    (words.parent / "ledger.json").write_bytes(ledger)
+    sizes = {f"{name}.z": size for name, size in zip("abcde", (9_000_000, 5_500_000, 8_400_000, 100, 5_000_000))}
+    for name, size in sizes.items():
+        with (words / name).open("wb") as file:
+            file.truncate(size)
+    status, text, calls = machine("--share", "--parts", "units")
+    assert status == 0, text
+    assert calls[-1].startswith(ASKS) and calls[-1].endswith("--parts units")
+    found = {}
+    archives = sorted(words.parent.glob("share-*.tar"))
+    for archive in archives:
+        assert archive.stat().st_size <= 14_000_000 and f"To send: results/gpu/{archive.name}" in text
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                assert member.name not in found and member.uid == 0 and member.mtime == 0
+                found[member.name] = tar.extractfile(member).read()
+    assert gzip.decompress(found.pop("ledger.json.gz")) == ledger
+    assert {name: len(content) for name, content in found.items()} == {f"words/{k}": v for k, v in sizes.items()}
+    assert len(archives) == 3 and not (words.parent / "ledger.json.gz").exists()
 
 
 @pytest.mark.parametrize(
@@ -100,4 +129,4 @@ def test_the_program_takes_the_options(request):
     if not program.exists():
         pytest.skip(f"{program} is not built")
     done = subprocess.run([program, "gpu", "--help"], capture_output=True, text=True, timeout=60)
-    assert all(option in done.stdout for option in ("--ledger", "--budget", "--out"))
+    assert all(option in done.stdout for option in ("--ledger", "--words", "--budget", "--out"))

@@ -19,7 +19,10 @@ from conftest import mixed
 
 pytestmark = pytest.mark.sample(3)
 
-RECORDED = np.load(pathlib.Path(__file__).parents[1] / "vectors" / "device" / "h200_libraries.npz")
+#: What was recorded of each device, whose name the files begin with; `./dev gpu` writes a file for each task.
+RECORDED = {}
+for file in sorted((pathlib.Path(__file__).parents[1] / "vectors" / "device").glob("*_libraries*.npz")):
+    RECORDED.setdefault(file.name.split("_libraries")[0], {}).update(np.load(file))
 SCALE_A, SCALE_B = np.float32(0.0078125 * 1.3125), np.float32(0.015625 * 1.171875)
 #: Ranges of K that cuBLASLt 13.1 sums apart under fast accumulation and scales of tensors, where tiles are too few for
 #: the 132 multiprocessors. Everything else is one range.
@@ -71,16 +74,20 @@ def elements(m: int, n: int) -> tuple[np.ndarray, np.ndarray]:
     return index // n, index % n
 
 
-def check(key: str, out: np.ndarray) -> None:
-    got = RECORDED[key]
+def recorded(kind: str) -> list[tuple[str, str]]:
+    return [(device, key) for device, words in RECORDED.items() for key in words if key.startswith(kind)]
+
+
+def check(device: str, key: str, out: np.ndarray) -> None:
+    got = RECORDED[device][key]
     expected = out.view(np.int16 if out.dtype.itemsize == 2 else np.int32)
     wrong = np.flatnonzero(got.reshape(-1) != expected.reshape(-1))
     first = f"; the first: {got.flat[wrong[0]]:x}, not {expected.flat[wrong[0]]:x}" if wrong.size else ""
-    assert wrong.size == 0, f"{key}: {wrong.size} of {got.size} words are not the device's{first}"
+    assert wrong.size == 0, f"{device}, {key}: {wrong.size} of {got.size} words are not the device's{first}"
 
 
-@pytest.mark.parametrize("key", [key for key in RECORDED.files if key.startswith("mm/")])
-def test_scaled_mm_of_pytorch_gave_what_the_model_gives(key):
+@pytest.mark.parametrize(("device", "key"), recorded("mm/"))
+def test_scaled_mm_of_pytorch_gave_what_the_model_gives(device, key):
     _, sizes, kind, dtype, accumulation, with_bias = key.split("/")
     m, n, k = shape = tuple(int(size) for size in sizes.split("x"))
     rows, columns = elements(m, n)
@@ -93,22 +100,24 @@ def test_scaled_mm_of_pytorch_gave_what_the_model_gives(key):
         out = sums * row_scales(5, n)[columns] * row_scales(4, m)[rows]
     if with_bias == "bias":
         out = out + centred(3, n).astype(ml_dtypes.bfloat16).astype(np.float32)[columns]
-    check(key, out.astype(ml_dtypes.bfloat16) if dtype == "bfloat16" else out)
+    check(device, key, out.astype(ml_dtypes.bfloat16) if dtype == "bfloat16" else out)
 
 
-@pytest.mark.parametrize("key", [key for key in RECORDED.files if key.startswith("triton_dot/")])
-def test_dot_of_triton_gave_what_the_model_gives(key):
+@pytest.mark.parametrize(("device", "key"), recorded("triton_dot/"))
+def test_dot_of_triton_gave_what_the_model_gives(device, key):
     _, depth, block, promoted = (int(part) if part.isdigit() else part for part in key.split("/"))
     promote_k = {0: None, 1: block}.get(promoted, promoted)
     a, b = codes(41, np.arange(64), depth), codes(42, np.arange(64), depth)
-    check(key, fp8lab.gemm(a, b, model="hopper_wgmma_fp8", promote_k=promote_k))
+    check(device, key, fp8lab.gemm(a, b, model="hopper_wgmma_fp8", promote_k=promote_k))
 
 
 def test_another_promotion_or_model_is_not_what_the_device_gave():
     with pytest.raises(AssertionError, match="words are not the device's"):
         check(
-            "mm/128x128x4096/tensor/float32/split/nobias", accumulated((128, 128, 4096), 64, 4096) * (SCALE_A * SCALE_B)
+            "h200",
+            "mm/128x128x4096/tensor/float32/split/nobias",
+            accumulated((128, 128, 4096), 64, 4096) * (SCALE_A * SCALE_B),
         )
     a, b = codes(41, np.arange(64), 1024), codes(42, np.arange(64), 1024)
     with pytest.raises(AssertionError, match="words are not the device's"):
-        check("triton_dot/1024/128/0", fp8lab.gemm(a, b, model="exact", format_a="e4m3", format_b="e4m3"))
+        check("h200", "triton_dot/1024/128/0", fp8lab.gemm(a, b, model="exact", format_a="e4m3", format_b="e4m3"))

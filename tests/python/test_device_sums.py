@@ -14,7 +14,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "te"))
 from drawn_words import hashed  # noqa: E402
 
-RECORDED = np.load(Path(__file__).parents[1] / "vectors" / "device" / "h200_torch_reductions.npz")
+#: What was recorded of each device, whose name the files begin with; `./dev gpu` writes a file for each type.
+RECORDED = {}
+for file in sorted((Path(__file__).parents[1] / "vectors" / "device").glob("*_torch_reductions*.npz")):
+    RECORDED.setdefault(file.name.split("_torch_reductions")[0], {}).update(np.load(file))
+of_each_device = pytest.mark.parametrize("device", RECORDED)
 
 
 def values(rows, columns):
@@ -22,9 +26,9 @@ def values(rows, columns):
     return ((words >> np.uint64(8)).astype(np.float32) * np.float32(2.0**-23) - np.float32(1)).reshape(rows, columns)
 
 
-def leaves_below(name, count):
+def leaves_below(device, name, count):
     """For each two places, how many are added before the sum that joins them, or with it."""
-    after, below, start = RECORDED[name].astype(int), np.zeros((count, count), int), 0
+    after, below, start = RECORDED[device][name].astype(int), np.zeros((count, count), int), 0
     for i in range(count):
         below[i, i + 1 :] = count - after[start : start + count - i - 1]
         start += count - i - 1
@@ -40,17 +44,20 @@ def summed(below, places, terms):
     return total
 
 
+@of_each_device
 @pytest.mark.parametrize("count", [32, 64, 100, 128, 256])
 @pytest.mark.parametrize("rows", [64, 1024])
-def test_sums_along_rows(rows, count):
-    tree = leaves_below(f"tree/float32/axis-1/{rows}x{count}", count)
+def test_sums_along_rows(device, rows, count):
+    tree = leaves_below(device, f"tree/float32/axis-1/{rows}x{count}", count)
     own = summed(tree, range(count), values(rows, count).T)
     assert own.dtype == np.float32
-    assert (own.view(np.int32) == RECORDED[f"sum/float32/{rows}x{count}"]).all()
+    assert (own.view(np.int32) == RECORDED[device][f"sum/float32/{rows}x{count}"]).all()
     # bfloat16 has another tree, for a thread takes more of its elements at once; the total is rounded to it once.
-    tree = leaves_below(f"tree/bfloat16/axis-1/{rows}x{count}", count)
+    tree = leaves_below(device, f"tree/bfloat16/axis-1/{rows}x{count}", count)
     own = summed(tree, range(count), rounded(values(rows, count)).T)
-    assert (rounded(own).view(np.uint32) >> 16 == RECORDED[f"sum/bfloat16/{rows}x{count}"].view(np.uint16)).all()
+    assert (
+        rounded(own).view(np.uint32) >> 16 == RECORDED[device][f"sum/bfloat16/{rows}x{count}"].view(np.uint16)
+    ).all()
 
 
 def rounded(x):
@@ -59,12 +66,13 @@ def rounded(x):
     return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
-def test_sums_over_rows():
+@of_each_device
+def test_sums_over_rows(device):
     """As the gradient of a bias is summed; columns are those of 64 and 1024."""
     for columns in (64, 1024):
-        tree = leaves_below(f"tree/float32/axis0/{columns}x64", 64)
+        tree = leaves_below(device, f"tree/float32/axis0/{columns}x64", 64)
         own = summed(tree, range(64), values(64, columns))
-        assert (own.view(np.int32) == RECORDED[f"sum0/float32/64x{columns}"]).all(), columns
+        assert (own.view(np.int32) == RECORDED[device][f"sum0/float32/64x{columns}"]).all(), columns
 
 
 def test_another_order_gives_other_sums():
@@ -72,4 +80,4 @@ def test_another_order_gives_other_sums():
     ascending = own[0]
     for term in own[1:]:
         ascending = ascending + term
-    assert (ascending.view(np.int32) != RECORDED["sum/float32/1024x256"]).mean() > 0.5
+    assert (ascending.view(np.int32) != RECORDED["h200"]["sum/float32/1024x256"]).mean() > 0.5

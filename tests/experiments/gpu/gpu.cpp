@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iostream>
 #include <map>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -86,6 +87,14 @@ class Disguised final : public gpu::Recorder {
   }
   std::vector<std::uint32_t> cast_words(std::size_t sweep, std::uint64_t first, std::uint64_t count) override {
     return host_->cast_words(sweep, first, count);
+  }
+  std::vector<std::uint64_t> function_digests(std::size_t i, std::uint64_t seed, std::uint64_t first,
+                                              std::uint64_t count, std::uint64_t chunk) override {
+    return host_->function_digests(i, seed + (draws_wrongly_ ? 1 : 0), first, count, chunk);
+  }
+  std::vector<std::uint32_t> function_words(std::size_t i, std::uint64_t seed, std::uint64_t first,
+                                            std::uint64_t count) override {
+    return host_->function_words(i, seed + (draws_wrongly_ ? 1 : 0), first, count);
   }
   std::vector<std::uint64_t> tile_digests(std::size_t i, const gpu::TileSet& set, std::uint64_t first,
                                           std::uint64_t chunks, std::uint64_t tiles) override {
@@ -423,6 +432,119 @@ TEST_CASE("gpu: what PyTorch's script times becomes speeds, and a line of anothe
                     "the script wrote: a cast|64 x 64|12288|B|0.5");
   CHECK_THROWS_AS(ask("echo this Python has no PyTorch; exit 3"), MissingError);
   fs::remove(script);
+}
+
+TEST_CASE("gpu: functions of the host team are in a ledger, which is read again, and the models agree with all of it") {
+  const fs::path folder = fs::temp_directory_path() / ("fp8lab_words_" + std::to_string(::getpid()));
+  const GpuResult result = run_gpu(
+      {.parts = {"units", "functions"}, .inputs = 256, .dots = 300, .seed = 5, .host_team = true, .words = folder});
+  CHECK(result.passed());
+  const Ledger& ledger = result.ledger;
+  CHECK(ledger.functions.size() == gpu::recorded_functions().size());
+  CHECK(ledger.words.size() == gpu::word_ranges().size());
+  CHECK(std::distance(fs::directory_iterator(folder), fs::directory_iterator()) ==
+        static_cast<std::ptrdiff_t>(ledger.words.size()));
+  fs::remove_all(folder);
+  const Ledger read = parse_ledger(text_of(ledger));
+  CHECK(text_of(read) == text_of(ledger));
+  const Replay same = replay(read, {.all = true});
+  CHECK((same.mismatches.empty() && same.chunks == ledger.functions.size()));
+
+  Ledger wrong = read;
+  const auto divided = std::ranges::find_if(
+      wrong.functions, [](const FunctionRecord& one) { return one.variant == "fast" && one.function == "x / y"; });
+  REQUIRE(divided != wrong.functions.end());
+  CHECK((divided->seed == 5 && divided->chunk == 300 && divided->units == SpecialUnits::hopper));
+  divided->units = SpecialUnits::correctly_rounded;
+  wrong.functions[3].digests[0] ^= 1;
+  const Replay found = replay(wrong, {.all = true});
+  REQUIRE(found.mismatches.size() == 2);
+  const bool is_first = found.mismatches[0].record == "units lg2.approx.f32";
+  CHECK(found.mismatches[is_first ? 0 : 1].told().starts_with("units lg2.approx.f32, chunk 0: the device has"));
+  CHECK(found.mismatches[is_first ? 1 : 0].record == "fast x / y");
+  CHECK(found.mismatches[is_first ? 1 : 0].model == "correctly_rounded");
+}
+
+TEST_CASE("gpu: pairs that a device draws otherwise are found, with its words") {
+  Disguised device(90, true);
+  const std::size_t number = gpu::function_number(gpu::FunctionVariant::plain, "x / y");
+  const Recording recording = record_function(device, number, {.dots = 200});
+  CHECK(recording.compared.mismatches.size() == 1);
+  REQUIRE(recording.ledger.differences.size() == most_differences);
+  CHECK(recording.ledger.differences[0].record == "default x / y");
+  CHECK(recording.ledger.differences[0].operands.size() == 16);
+}
+
+TEST_CASE("gpu: an H200's digests of special function units, as a ledger has them, are the models'") {
+  Ledger ledger{.device = {.name = "NVIDIA H200", .capability = 90, .runtime = "13.0"}};
+  std::ifstream file(FP8LAB_VECTORS "/device/h200_units_digests.txt");
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string name;
+    int flushed = 0;
+    words >> name >> flushed >> std::hex;
+    FunctionRecord record{.variant = "units",
+                          .function = name + (flushed == 1 ? ".approx.ftz.f32" : ".approx.f32"),
+                          .units = SpecialUnits::hopper,
+                          .chunk = std::uint64_t{1} << 24};
+    for (std::uint64_t digest = 0; words >> digest;) record.digests.push_back(digest);
+    ledger.functions.push_back(std::move(record));
+  }
+  REQUIRE(ledger.functions.size() == 10);
+  const Ledger read = parse_ledger(text_of(ledger));
+  const Replay result = replay(read, {.all = exhaustive(), .records = sanitized ? 0 : 1, .seed = 2, .threads = 2});
+  CHECK(result.chunks == (exhaustive() ? 2560U : sanitized ? 0U : 1U));
+  CHECK(result.mismatches.empty());
+}
+
+TEST_CASE("gpu: functions that a ledger cannot have are refused by name") {
+  FunctionRecord record{
+      .variant = "fast", .function = "expf(x)", .units = SpecialUnits::hopper, .chunk = 256, .digests = {1, 2}};
+  Ledger ledger{.device = {.name = "some GPU", .capability = 90, .runtime = "13.0"}, .functions = {record}};
+  const auto refused = [&](const auto& change) {
+    Ledger other = ledger;
+    change(other.device, other.functions[0]);
+    return refusal(text_of(other));
+  };
+  CHECK(refusal(text_of(ledger)) == "not refused");
+  CHECK(refused([](auto& device, auto&) { device.runtime = "12.8"; }) ==
+        "functions of CUDA \"12.8\" are not known; known: 13.0");
+  CHECK(refused([](auto& device, auto&) { device.capability = 100; }) ==
+        "units are hopper, which are not those of compute capability 10.0");
+  CHECK(refused([](auto&, auto& one) { one.variant = "slow"; }).starts_with("unknown variant 'slow'; known: units"));
+  CHECK(refused([](auto&, auto& one) { one.function = "acosf(x)"; }).starts_with("unknown function acosf(x) of fast"));
+  CHECK(refused([](auto&, auto& one) { one.function = "tanhf(x)"; }) == "units of hopper have no tanhf(x)");
+  CHECK(refused([](auto&, auto& one) { one.seed = 1; }) == "expf(x) has no pairs, and so no seed");
+  CHECK(refused([](auto&, auto& one) { one.function = "x / y"; }) == "x / y needs the seed of its pairs");
+  CHECK(refused([](auto&, auto& one) { one.chunk = std::uint64_t{1} << 32; }) ==
+        "expf(x) has not so many chunks of 4294967296 inputs");
+  CHECK(refused([](auto&, auto& one) { one.chunk = 0; }) == "chunk must not be 0");
+  CHECK(refusal(replaced(text_of(ledger), "\"hopper\"", "\"ada\"")) ==
+        "unknown units 'ada'; known: hopper, correctly_rounded");
+}
+
+TEST_CASE("gpu: what PyTorch's script tells of its tensors becomes records, and a line of another form is told") {
+  const fs::path script = fs::temp_directory_path() / ("fp8lab_calls_" + std::to_string(::getpid()));
+  const fs::path folder = script.native() + "_words";
+  const auto ask = [&](const std::string& text) {
+    std::ofstream(script) << "#!/bin/sh\necho words > $3/out.npz\necho PyTorch 3\n" << text << "\n";
+    fs::permissions(script, fs::perms::owner_all);
+    return ask_calls({.python = script.native(), .device = "cuda", .folder = folder}, "calls", "libraries_triton")
+        .ledger;
+  };
+  const Ledger ledger = ask("echo triton_dot/64/32/0 4096 0123456789abcdef; echo '-triton_dot/64/32/1 not so wide'");
+  REQUIRE((ledger.calls.size() == 1 && ledger.findings.size() == 1));
+  CHECK((ledger.calls[0].name == "triton_dot/64/32/0" && ledger.calls[0].count == 4096));
+  CHECK((ledger.calls[0].digest == 0x0123456789abcdefU && ledger.calls[0].library == "PyTorch 3"));
+  CHECK((ledger.findings[0].name == "triton_dot/64/32/1" && ledger.findings[0].answer == "not so wide"));
+  CHECK(fs::file_size(folder / "libraries_triton.npz") == 6);
+  Ledger written = ledger;
+  written.device.name = "some GPU";
+  CHECK(text_of(parse_ledger(text_of(written))) == text_of(written));
+  CHECK_THROWS_WITH(ask("echo triton_dot/64/32/0 many"), "the script wrote: triton_dot/64/32/0 many");
+  CHECK_THROWS_AS(ask("echo this Python has no Triton; exit 3"), MissingError);
+  fs::remove(script);
+  fs::remove_all(folder);
 }
 
 TEST_CASE("gpu: arguments that make no sense are refused") {

@@ -5,8 +5,10 @@ import os
 import re
 import subprocess
 import sys
+import zlib
 
 import jsonschema
+import numpy as np
 import pytest
 from command import PROGRAM, ROOT, prints, refuses, takes_long
 from sampled import EXHAUSTIVE
@@ -28,6 +30,59 @@ def test_the_host_team_writes_a_ledger_that_its_schema_describes(tmp_path):
     assert content["device"]["name"] == "host team" and len(content["casts"]) == 11 and len(content["dots"]) == 200
     skipped = [part["note"] for part in content["parts"] if part["status"] != "done"]
     assert len(skipped) == 29 and set(skipped) == {"this chip has no such instruction"}
+
+
+def test_words_of_units_are_packed_beside_the_ledger(tmp_path):
+    prints(
+        f"gpu --host-team --parts units --inputs 1024 --ledger {tmp_path}/a.json --words {tmp_path}/words",
+        "The host team computes what fp8lab's models compute, as far as it was asked.",
+    )
+    content = json.loads((tmp_path / "a.json").read_text())
+    jsonschema.Draft202012Validator(SCHEMA).validate(content)
+    assert len(content["functions"]) == 25 and {one["variant"] for one in content["functions"]} == {"units"}
+    assert sorted(os.listdir(tmp_path / "words")) == sorted(one["file"] for one in content["words"])
+    different = 0
+    for record in content["words"]:
+        exact = {"rcp": lambda x: 1 / x, "rsqrt": lambda x: x**-0.5, "ex2": np.exp2}.get(
+            record["function"].split(".")[0]
+        )
+        if exact is None or record["first"] not in (0x3F800000, 0x40000000) or "ftz.f32" not in record["function"]:
+            continue
+        packed = (tmp_path / "words" / record["file"]).read_bytes()
+        planes = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(4, -1)
+        steps = sum(planes[i].astype(np.uint32) << np.uint32(8 * i) for i in range(4))
+        words = np.cumsum(steps, dtype=np.uint32)
+        assert words.size == record["count"] == 1024
+        x = np.arange(record["first"], record["first"] + 1024, dtype=np.uint32).view(np.float32).astype(np.float64)
+        distance = words.view(np.int32) - exact(x).astype(np.float32).view(np.int32)
+        assert np.abs(distance).max() <= 2  # the unit is not rounded correctly, and no further off
+        different += np.count_nonzero(distance)
+    assert different > 100
+
+
+@pytest.mark.skipif(not EXHAUSTIVE, reason="PyTorch five times: ./dev test --exhaustive")
+def test_the_script_that_asks_pytorch_runs_on_a_cpu(tmp_path):
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("no PyTorch")
+    prints(
+        f"gpu --host-team --parts reductions,calls --python {sys.executable} --seconds 300 --budget 900 "
+        f"--ledger {tmp_path}/a.json --words {tmp_path}/w",
+        "as far as it was asked",
+    )
+    content = json.loads((tmp_path / "a.json").read_text())
+    jsonschema.Draft202012Validator(SCHEMA).validate(content)
+    assert {one["task"] for one in content["parts"] if one["status"] != "done"} <= {"libraries_triton"}
+    named = {one["name"]: one for one in content["calls"]}
+    words = dict(np.load(tmp_path / "w/torch_reductions_float32.npz"))
+    assert named["amax/float32/64x128"]["count"] == words["amax/float32/64x128"].size == 64
+    sums = np.abs(words["sum/float32/64x128"].view(np.float32)).max()
+    assert 5 < sums < 30  # of 128 numbers in [-1, 1): their deviation is 6.5
+    # 16 ones, of which the device adds all but two at most after both that cancel.
+    tree = words["tree/float32/axis-1/64x16"]
+    assert tree.shape == (120,) and tree.min() >= 0 and tree.max() == 14
+    products = np.load(tmp_path / "w/libraries_scaled_mm_tensor.npz")
+    fast, split = (products[f"mm/16x64x128/tensor/float32/{one}/nobias"] for one in ("fast", "split"))
+    assert fast.shape == (256,) and (fast == split).all()  # a CPU has one accumulation
 
 
 @takes_long

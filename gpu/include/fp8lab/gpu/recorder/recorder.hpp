@@ -13,6 +13,7 @@
 #include "fp8lab/gpu/fragments.hpp"
 #include "fp8lab/gpu/host_team.hpp"
 #include "fp8lab/gpu/recorder/casts.hpp"
+#include "fp8lab/gpu/recorder/functions.hpp"
 #include "fp8lab/gpu/recorder/tiles.hpp"
 #include "fp8lab/reference/tensor_core/mma_model.hpp"
 
@@ -82,6 +83,14 @@ class Recorder {
   /// The outputs of inputs [first, first + count), both multiples of four.
   [[nodiscard]] virtual std::vector<std::uint32_t> cast_words(std::size_t sweep, std::uint64_t first,
                                                               std::uint64_t count) = 0;
+  /// The digests of inputs [first, first + count) of a function of recorded_functions(), one for each chunk, which is a
+  /// multiple of SweepFunctions::inputs_per_block or all; and their words. `seed` is that of pairs. Over units that
+  /// have no model, the host team has the stand-in `correctly_rounded`.
+  [[nodiscard]] virtual std::vector<std::uint64_t> function_digests(std::size_t function, std::uint64_t seed,
+                                                                    std::uint64_t first, std::uint64_t count,
+                                                                    std::uint64_t inputs_per_chunk) = 0;
+  [[nodiscard]] virtual std::vector<std::uint32_t> function_words(std::size_t function, std::uint64_t seed,
+                                                                  std::uint64_t first, std::uint64_t count) = 0;
   /// The digests of chunks of tiles_per_chunk tiles, from the tile `first` on, which begins a chunk.
   [[nodiscard]] virtual std::vector<std::uint64_t> tile_digests(std::size_t instruction, const TileSet& set,
                                                                 std::uint64_t first, std::uint64_t chunks,
