@@ -8,6 +8,7 @@
 #include "fp8lab/formats/stochastic.hpp"
 #include "fp8lab/formats/text.hpp"
 #include "fp8lab/reference/scaling/representable.hpp"
+#include "from_python.hpp"
 #include "record.hpp"
 
 namespace fp8lab::bindings {
@@ -175,6 +176,7 @@ void bind_formats(py::module_& module) {
           "__eq__", [](const OwnFormat& f, const OwnFormat& g) { return f.format == g.format; }, py::is_operator())
       .def("__hash__", [](const OwnFormat& f) { return py::hash(py::str(format_name(f.format))); })
       .def("__str__", [](const OwnFormat& f) { return f.name + ": " + f.description; })
+      .def("_repr_html_", &html_by_python)
       .def("__repr__", [](const OwnFormat& f) { return "<fp8lab.Format " + f.name + ">"; });
   bind_record<Format>(bound, &OwnFormat::format);
   module.def("formats", [] {

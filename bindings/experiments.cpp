@@ -19,6 +19,7 @@
 #include "kit/output.hpp"
 #include "kit/progress.hpp"
 #include "kit/render.hpp"
+#include "kit/report.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {
@@ -222,6 +223,24 @@ void bind_experiments(py::module_& module) {
         return text_of(read_document(json), {.unicode = unicode, .width = width});
       },
       py::arg("json"), py::arg("width"), py::arg("unicode"));
+  module.def("document_page", [](const std::string& json) { return page_of(read_document(json)); }, py::arg("json"));
+  module.def(
+      "document_fragment", [](const std::string& json) { return fragment_of(read_document(json)); }, py::arg("json"));
+  module.def(
+      "save_page",
+      [](const std::string& json, const py::bytes& path) {
+        const std::string page = page_of(read_document(json));
+        writing([&] { write_file(std::string(path), page); });
+      },
+      py::arg("json"), py::arg("path"));
+  module.def(
+      "write_report",
+      [](const py::bytes& directory, const py::bytes& page) {
+        ReportFacts facts;
+        writing([&] { facts = write_report(std::string(directory), std::string(page)); });
+        return py::make_tuple(py::bytes(facts.page.native()), facts.documents, facts.others);
+      },
+      py::arg("directory"), py::arg("page"));
   module.def(
       "save_document",
       [](const std::string& json, const py::bytes& out) {

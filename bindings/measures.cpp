@@ -13,6 +13,7 @@
 #include "fp8lab/reference/measure/errors.hpp"
 #include "fp8lab/reference/measure/histogram.hpp"
 #include "fp8lab/reference/measure/outcome.hpp"
+#include "from_python.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {
@@ -161,6 +162,19 @@ void bind_measures(py::module_& module) {
       .def_readonly("above", &Histogram::above)
       .def_readonly("underflows", &Histogram::underflows)
       .def_readonly("saturations", &Histogram::saturations)
+      .def(
+          "to_frame",
+          [](const py::object& self) {
+            return py::module_::import("fp8lab._frames").attr("counts_frame")(self.attr("edges"), self.attr("counts"));
+          },
+          "A pandas DataFrame, or a polars one, with a row for each bin: low, high, count.")
+      .def(
+          "plot",
+          [](const py::object& self, const py::object& axes) {
+            return py::module_::import("fp8lab._frames").attr("plot_histogram")(self, axes);
+          },
+          py::arg("axes") = py::none(), "Draw the bins by matplotlib, on its axes or new ones, which are returned.")
+      .def("_repr_html_", &html_by_python)
       .def("__repr__", [](const Histogram& h) {
         return "<fp8lab.Histogram of " + std::to_string(h.total()) + " values in " + std::to_string(h.counts().size()) +
                " bins>";
@@ -182,6 +196,7 @@ void bind_measures(py::module_& module) {
       .def_property_readonly("mean_absolute_error", &ErrorTotals::mean_absolute_error)
       .def_property_readonly("rms_error", &ErrorTotals::rms_error)
       .def_property_readonly("sqnr_db", &ErrorTotals::sqnr_db)
+      .def("_repr_html_", &html_by_python)
       .def("__repr__", [](const ErrorTotals& totals) {
         std::string text = "<fp8lab.ErrorTotals of " + std::to_string(totals.count) + " pairs, and " +
                            std::to_string(totals.not_finite) + " not finite";

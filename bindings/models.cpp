@@ -6,6 +6,7 @@
 #include "fp8lab/reference/gemm/gemm.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
+#include "from_python.hpp"
 #include "record.hpp"
 
 namespace fp8lab::bindings {
@@ -68,6 +69,7 @@ void bind_models(py::module_& module) {
           },
           py::is_operator())
       .def("__hash__", [](const MmaModel& m) { return py::hash(py::make_tuple(m.name, m.fraction_bits)); })
+      .def("_repr_html_", &html_by_python)
       .def("__repr__", [](const MmaModel& m) { return "<fp8lab.MmaModel " + std::string(m.name) + ">"; });
   module.def("models", [] { return std::vector<MmaModel>(models.begin(), models.end()); });
   module.def("find_model", [](const std::string& name) { return find_model(name); });

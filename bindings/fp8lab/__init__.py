@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # what __getattr__ does, as a type checker and bindings/stubs
     from fp8lab._delayed import *
     from fp8lab._diagnose import *
     from fp8lab._distributions import *
+    from fp8lab._explain import *
     from fp8lab._gemm_doctor import *
     from fp8lab._gemm_recipes import *
     from fp8lab._layer import *
@@ -38,6 +39,7 @@ if TYPE_CHECKING:  # what __getattr__ does, as a type checker and bindings/stubs
     from fp8lab._products import *
     from fp8lab._random import *
     from fp8lab._recipes import *
+    from fp8lab._report import *
     from fp8lab._scaling import *
     from fp8lab._shapes import *
     from fp8lab._state import *

@@ -26,6 +26,7 @@ from fp8lab._arrays import (
 from fp8lab._core import Format
 from fp8lab._device_arrays import on_host
 from fp8lab._entry import guard as _guard
+from fp8lab._html import facts_html, table_html
 from fp8lab._recipes import Recipe
 from fp8lab._scaling import Quantized
 
@@ -122,6 +123,21 @@ class Comparison:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        verdict = str(self).splitlines()[0]
+        told = facts_html(verdict, {"format": self.format, "shape": self.shape}, self.findings)
+        if not self.first:
+            return told
+        digits = (self.bits + 3) // 4
+        return told + table_html(
+            "The first that differ",
+            {
+                "place": [", ".join(map(str, one.place)) for one in self.first],
+                "a": [f"{one.a:0{digits}X} = {one.value_a:.6g}" for one in self.first],
+                "b": [f"{one.b:0{digits}X} = {one.value_b:.6g}" for one in self.first],
+            },
+        )
+
     def _line(self, one: Mismatch) -> str:
         digits = (self.bits + 3) // 4
         made = "" if one.input is None else f"input {one.input:.9g}: "
@@ -156,6 +172,10 @@ class QuantizedComparison:
         return "\n".join([f"Codes: {self.codes}", f"Scales: {self.scales}", *self.others])
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        parts = (("Codes", self.codes), ("Scales", self.scales))
+        return "".join(f"<div>{name}</div>{one._repr_html_()}" for name, one in parts) + facts_html("", {}, self.others)
 
 
 class _Side(NamedTuple):

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +25,7 @@ from fp8lab._arrays import (
 )
 from fp8lab._device_arrays import on_host
 from fp8lab._entry import guard as _guard
+from fp8lab._html import facts_html, table_html
 from fp8lab._recipes import NamedRecipe, Recipe, as_recipe
 
 __all__ = [
@@ -173,12 +173,14 @@ class Diagnosis:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{html.escape(one.description)}</td><td>{one.codes}</td><td>{one.scales}</td></tr>"
-            for one in self.explanations
+        return facts_html(self.verdict, {}, [*self.rest, *self.notes]) + table_html(
+            "Explanations",
+            {
+                "explanation": [one.description for one in self.explanations],
+                "codes unexplained": [one.codes for one in self.explanations],
+                "scales unexplained": [one.scales for one in self.explanations],
+            },
         )
-        head = "<tr><th>explanation</th><th>codes unexplained</th><th>scales unexplained</th></tr>"
-        return f"<b>{html.escape(self.verdict)}</b><table>{head}{rows}</table>"
 
 
 def _as_rows(values: Array) -> Array:

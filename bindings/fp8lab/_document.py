@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import html
-import importlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -14,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from fp8lab import _core
-from fp8lab._arrays import Array, check_bool, check_int, check_path, kind_of
+from fp8lab._arrays import Array, check_bool, check_int, check_name, check_path, kind_of
+from fp8lab._frames import COLORS, axes_of, counts_frame, frame_of, plot_counts
+from fp8lab._html import counts_html, table_html, with_names
 from fp8lab._values import State, restorer, state
-
-_SHOWN_ROWS = 10  # how many rows of a table a notebook shows
 
 
 def _numbers(values: list[Any]) -> Array:
@@ -73,18 +71,17 @@ class Table(dict[str, Array]):
         return [dict(zip(self, row)) for row in zip(*(column.tolist() for column in self.values()))]
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame with the columns of the table.
+        """A pandas DataFrame with the columns of the table; a polars one where pandas is not installed.
 
         Raises
         ------
         ImportError
-            Where pandas is not installed, which nothing else here needs.
+            Where neither is installed: nothing else here needs them.
         """
-        try:
-            pandas = importlib.import_module("pandas")
-        except ImportError as error:
-            raise ImportError("to_frame() needs pandas: pip install pandas") from error
-        return pandas.DataFrame(dict(self))
+        return frame_of(self)
+
+    def _repr_html_(self) -> str:
+        return table_html(self.title or self.name, {name: values.tolist() for name, values in self.items()})
 
     def __repr__(self) -> str:
         rows = len(next(iter(self.values()), ()))
@@ -110,6 +107,41 @@ class Counts(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame, or a polars one, with a row for each bin: ``low``, ``high`` and ``count``.
+
+        Raises
+        ------
+        ImportError
+            Where neither is installed.
+        """
+        return counts_frame(self["edges"], self["counts"])
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw the bins by matplotlib.
+
+        Parameters
+        ----------
+        axes : matplotlib.axes.Axes, optional
+            Where to draw; new ones if left out.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+
+        Raises
+        ------
+        ImportError
+            Where matplotlib is not installed.
+        """
+        axes = axes_of(axes)
+        plot_counts(axes, self["edges"], self["counts"], self.name, COLORS[0])
+        axes.set_title(self.title)
+        return axes
+
+    def _repr_html_(self) -> str:
+        return counts_html(self.name, self.title, self)
 
     def __repr__(self) -> str:
         return f"<Counts {self.name}: {self['total']} elements, {self.title}>"
@@ -221,12 +253,86 @@ class Document:
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write the JSON and a CSV for each table, histogram and set of curves into a directory, all of them or none.
 
+        Or write a page for a browser, where the name ends in ``.html``: one file that needs no other and no network,
+        with the report's words, pictures, tables that can be sorted, and provenance. Tables have 500 rows there at
+        most, and say so.
+
         Raises
         ------
         OSError
-            Where they cannot be written.
+            Where they cannot be written; what was there stays.
         """
-        _core.save_document(self._text, check_path(directory, "directory"))
+        path = check_path(directory, "directory")
+        if path.endswith(b".html") and not os.path.isdir(path):
+            _core.save_page(self._text, path)
+        else:
+            _core.save_document(self._text, path)
+
+    def to_html(self) -> str:
+        """The page that ``save("x.html")`` writes."""
+        return _core.document_page(self._text)
+
+    def to_frame(self, table: str | None = None) -> Any:
+        """A table as a pandas DataFrame, or a polars one where pandas is not installed.
+
+        Parameters
+        ----------
+        table : str, optional
+            The name of one of ``tables``; the first if left out.
+
+        Raises
+        ------
+        ValueError
+            For an unknown name, and where the document has no table.
+        ImportError
+            Where neither is installed.
+        """
+        return self._one_of(self.tables, "table", table).to_frame()
+
+    def plot(self, name: str | None = None, axes: Any = None) -> Any:
+        """Draw a histogram or a set of curves by matplotlib.
+
+        Parameters
+        ----------
+        name : str, optional
+            One of ``histograms`` or ``curves``; if left out, the first set of curves, or else the first histogram.
+        axes : matplotlib.axes.Axes, optional
+            Where to draw; new ones if left out.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+
+        Raises
+        ------
+        ValueError
+            For an unknown name, and where the document has nothing to draw.
+        ImportError
+            Where matplotlib is not installed.
+        """
+        drawn: Any = self._one_of({**self.curves, **self.histograms}, "histogram or set of curves", name)
+        if isinstance(drawn, Counts):
+            return drawn.plot(axes)
+        axes = axes_of(axes)
+        section = next(one for one in _sections(self._content, "curves") if name in (None, one["name"]))
+        for i, (label, (x, y)) in enumerate(drawn.items()):
+            axes.plot(x, y, label=label, color=COLORS[i % len(COLORS)], linestyle=("-", "--", ":")[i // 7 % 3])
+        for axis in ("x", "y"):
+            getattr(axes, f"set_{axis}label")(section[axis]["name"])
+            if section[axis]["logarithmic"]:
+                getattr(axes, f"set_{axis}scale")("log")
+        axes.set_title(section["title"])
+        axes.legend()
+        return axes
+
+    def _one_of(self, known: Mapping[str, Any], kind: str, name: str | None) -> Any:
+        if not known:
+            raise ValueError(f"{self.experiment} has no {kind}")
+        if name is None:
+            return next(iter(known.values()))
+        if check_name(name, kind.split()[0]) not in known:
+            raise ValueError(f"unknown {kind} {name!r}; known: {', '.join(known)}")
+        return known[name]
 
     def __str__(self) -> str:
         return self.text()
@@ -249,18 +355,7 @@ class Document:
         return "\n".join(lines) + "\n  print() shows the report>"
 
     def _repr_html_(self) -> str:
-        parts = [f"<b>fp8lab {html.escape(self.experiment)}</b>"]
-        shown = [section for section in _sections(self._content, "table") if not section["detail"]]
-        for section in shown[:1]:
-            columns = [column for column in section["columns"] if not column["detail"]]
-            cells = [[str(value) for value in column["values"][:_SHOWN_ROWS]] for column in columns]
-            head = "".join(f"<th>{html.escape(column['title'] or column['name'])}</th>" for column in columns)
-            body = "".join(
-                "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in zip(*cells)
-            )
-            parts.append(f"<table><tr>{head}</tr>{body}</table>")
-        parts += [f"<div>.{kind}: {html.escape(names)}</div>" for kind, names in self._names().items()]
-        return "".join(parts)
+        return with_names(_core.document_fragment(self._text), self._names())
 
     def __eq__(self, other: object) -> bool:
         return self._text == other._text if isinstance(other, Document) else NotImplemented

@@ -27,6 +27,7 @@ _SPECIAL = (
     "__init__",
     "__str__",
     "__repr__",
+    "_repr_html_",
     "__eq__",
     "__copy__",
     "__deepcopy__",

@@ -30,6 +30,7 @@ from fp8lab._core import Format, MmaModel
 from fp8lab._device_arrays import on_host
 from fp8lab._entry import guard as _guard
 from fp8lab._gemm_recipes import GemmRecipe, as_gemm_model, as_gemm_recipe
+from fp8lab._html import facts_html, table_html
 from fp8lab._products import as_typed, gemm_operand, matrix_of, recipe_with
 from fp8lab._scaling import Quantized
 
@@ -347,6 +348,16 @@ class GemmDiagnosis:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return facts_html(self.verdict, {}, self.rest) + table_html(
+            "Explanations",
+            {
+                "explanation": [one.description for one in self.explanations],
+                "unexplained": [one.unexplained for one in self.explanations],
+                "of elements": [one.checked for one in self.explanations],
+            },
+        )
 
 
 def _scale_model(x: Any, argument: str, format: Any, scales: Any, transposed: bool) -> MmaModel:

@@ -35,6 +35,7 @@ from fp8lab._arrays import (
 from fp8lab._delayed import AmaxHistory, Delayed
 from fp8lab._device_arrays import on_host
 from fp8lab._entry import guard as _guard
+from fp8lab._html import facts_html
 from fp8lab._recipes import NamedRecipe, Recipe, as_recipe, of_core
 from fp8lab._values import State, equal, restorer, state
 
@@ -304,6 +305,10 @@ class Quantized:
 
     def __reduce__(self) -> State:
         return state("Quantized", **self._fields())
+
+    def _repr_html_(self) -> str:
+        facts = {"shape": f"{self.shape[0]} x {self.shape[1]}", "format": self.format, "direction": self.direction}
+        return facts_html("Quantized", facts, [str(self.recipe)])
 
     def __repr__(self) -> str:
         return f"<fp8lab.Quantized {self.shape[0]} x {self.shape[1]} {self.direction}: {self.recipe}>"

@@ -21,6 +21,7 @@ import numpy as np
 from fp8lab import _core
 from fp8lab._arrays import Array, as_floats_of, check_bool, check_int, check_name, check_real
 from fp8lab._core import DelayedVersion, Distribution, ErrorTotals, Format, Histogram, MmaModel, Profile
+from fp8lab._html import facts_html
 from fp8lab._names import HOMES
 
 State = tuple[Callable[[str, dict[str, Any]], Any], tuple[str, dict[str, Any]]]
@@ -142,6 +143,10 @@ class CoreRecord(Record):
     def __str__(self) -> str:
         description: str = self._made.description
         return description
+
+    def _repr_html_(self) -> str:
+        told = {name: getattr(value, "name", value) for name, value in self._told().items()}
+        return facts_html(type(self).__name__, told, [str(self)])
 
     def __repr__(self) -> str:
         """The fields that are not as by default, as one would write it."""

@@ -298,6 +298,7 @@ CastResult run_cast(const CastArguments& arguments, const Progress& progress) {
   }
   const TensorStream stream(arguments.source, {.takes_empty = true, .threads = arguments.threads});
   CastResult result{arguments, stream.description(), stream.all_facts(), {}};
+  if (stream.elements() == 0) refuse(result.source, ": there are no elements to cast");
   if (casts.size() * stream.count() > most_casts) {
     refuse("at most ", most_casts, " casts can be measured at once, not ", casts.size(), " of each of ", stream.count(),
            " tensors");

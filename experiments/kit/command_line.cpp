@@ -23,10 +23,14 @@
 #include "fp8lab/formats/text.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 #include "fp8lab/gpu/cuda_error.hpp"
+#include "kit/command_facts.hpp"
+#include "kit/completion.hpp"
 #include "kit/experiment.hpp"
+#include "kit/man_page.hpp"
 #include "kit/output.hpp"
 #include "kit/provenance.hpp"
 #include "kit/render.hpp"
+#include "kit/report.hpp"
 #include "kit/stop_signals.hpp"
 #include "kit/terminal.hpp"
 
@@ -64,6 +68,58 @@ void check_options(const CLI::App& app, const std::vector<std::string>& words) {
     if (!name.starts_with("--") || std::ranges::find(names, name) != names.end()) continue;
     refuse_name("option", name, std::vector<std::string_view>(names.begin(), names.end()));
   }
+}
+
+/// What to say of a word that CLI11 did not expect: after an option that takes a list, a comma may be missing.
+std::string unexpected(const std::vector<std::string>& words, const std::string& message) {
+  // 1. The first word of those that the message names at its end, and the experiment.
+  const std::string extras = message.substr(std::min(message.rfind(": "), message.size() - 1) + 1) + ' ';
+  const auto at = std::ranges::find_if(
+      words, [&](const std::string& word) { return extras.find(' ' + word + ' ') != std::string::npos; });
+  if (at == words.end()) return message;
+  const auto experiment = std::ranges::find_if(experiments(), [&](const Experiment& one) {
+    return words.front() == one.name || (words.size() > 1 && words[0] + ' ' + words[1] == one.name);
+  });
+  const std::string reason = "the argument " + in_quotes(*at) + " was not expected";
+  // 2. The option before it.
+  const auto is_option = [](const std::string& word) { return word.starts_with("--"); };
+  const auto before = std::find_if(std::make_reverse_iterator(at), words.rend(), is_option);
+  if (experiment == experiments().end() || before == words.rend()) return reason;
+  const std::string option = before->substr(0, before->find('='));
+  const std::unique_ptr<Call> call = experiment->prepare();
+  for (const Argument& argument : call->arguments.all()) {
+    if (!argument.is_list || (argument.option() != option && argument.other_option != option)) continue;
+    std::string list = option == *before ? "" : before->substr(option.size() + 1);
+    for (auto word = before.base(); word != words.end() && !is_option(*word); ++word) {
+      list += (list.empty() ? "" : ",") + *word;
+    }
+    return reason + ": the entries of a list have commas between them: " + option + " " + list;
+  }
+  return reason;
+}
+
+/// Throws where of the words that a command takes without their options one is missing, and the others need it.
+void check_positionals(const Experiment& experiment, const ArgumentList& arguments,
+                       const std::vector<std::string>& given) {
+  const auto is_given = [&](const std::string& name) { return std::ranges::find(given, name) != given.end(); };
+  std::string all, missing;
+  bool is_needed = false;
+  for (const Argument& argument : arguments.all()) {
+    if (!argument.is_positional || !argument.command_line) continue;
+    all += (all.empty() ? "" : " ") + argument.metavar;
+    if (!is_given(argument.name)) {
+      missing += (missing.empty() ? "" : ", ") + argument.metavar;
+      continue;
+    }
+    is_needed = is_needed || std::ranges::any_of(arguments.all(), [&](const Argument& other) {
+                  return other.is_positional && !is_given(other.name) &&
+                         std::ranges::find(argument.needs, other.name) != argument.needs.end();
+                });
+  }
+  if (!is_needed) return;
+  const bool is_one = missing.find(',') == std::string::npos;
+  throw std::invalid_argument(missing + (is_one ? " is" : " are") + " missing: fp8lab " + experiment.name + " takes " +
+                              all + " together (see fp8lab help " + experiment.name + ")");
 }
 
 /// Without this, CLI11 takes what follows an option for its value, also where that is another option.
@@ -143,7 +199,8 @@ std::string default_of(const Argument& argument) {
 /// The options of an experiment's run, and what the command does with its document.
 struct Options {
   std::unique_ptr<Call> call;
-  std::optional<std::string> out = {};  ///< the directory for files
+  std::optional<std::string> out = {};   ///< the directory for files
+  std::optional<std::string> html = {};  ///< the file for a page
   bool quiet = false;
   bool json = false;
   std::vector<std::pair<const Argument*, CLI::Option*>> options = {};
@@ -180,8 +237,8 @@ void add_option(CLI::App& app, Argument& argument, Options& options) {
   options.options.emplace_back(&argument, option);
 }
 
-/// The columns of the terminal, or 100 where there is none. Long lines are hard to read: paragraphs have 100 at most.
-std::size_t help_width() { return static_cast<std::size_t>(std::max(style_of_terminal().width, 60)); }
+/// The columns of the terminal. Long lines are hard to read: paragraphs have 100 at most.
+std::size_t help_width() { return static_cast<std::size_t>(style_of_terminal().width); }
 
 /// Where the second column of a line of CLI11's help, or of an example, begins; 0 where the line has one column.
 std::size_t second_column(std::string_view line) {
@@ -216,10 +273,9 @@ std::string fitted(std::string_view help, std::size_t width) {
   return text;
 }
 
-/// The text that the help prints after the options: what the command does, its exit status and examples.
-std::string footer_of(const Experiment& experiment) {
-  const std::size_t width = std::min<std::size_t>(help_width(), 100);
-  std::string text = experiment.description.empty() ? "" : wrapped(experiment.description, width) + "\n\n";
+/// The sentence that tells what each exit status means.
+std::string statuses_of(const Experiment& experiment) {
+  std::string text;
   std::map<int, std::string> statuses{{0, experiment.passed}, {2, "bad input or unwritable DIR"}};
   if (!experiment.not_passed.empty()) statuses[experiment.status_not_passed] = experiment.not_passed;
   if (!experiment.passed_in_part.empty()) statuses[Experiment::status_in_part] = experiment.passed_in_part;
@@ -228,7 +284,14 @@ std::string footer_of(const Experiment& experiment) {
     text.append(separator).append(std::to_string(status)).append(" ").append(meaning);
     separator = "; ";
   }
-  text += '.';
+  return text + '.';
+}
+
+/// The text that the help prints after the options: what the command does, its exit status and examples.
+std::string footer_of(const Experiment& experiment) {
+  const std::size_t width = std::min<std::size_t>(help_width(), 100);
+  std::string text = experiment.description.empty() ? "" : wrapped(experiment.description, width) + "\n\n";
+  text += statuses_of(experiment);
   if (experiment.examples.empty()) return text;
   std::size_t longest = 0;
   for (const Example& example : experiment.examples) {
@@ -243,13 +306,16 @@ std::string footer_of(const Experiment& experiment) {
   return text;
 }
 
-/// The run; where a signal ended it, the process ends by that signal.
-Document run_stoppable(const Experiment& experiment, const Call& call, const Context& context) {
+/// The run; where a signal ended it, the process says what is kept and ends by that signal.
+Document run_stoppable(const Experiment& experiment, const Call& call, Context context, bool quiet) {
   if (!experiment.saves_when_stopped) return call.run(context);
+  std::string kept;
+  if (!quiet) context.kept = [&kept](const std::string& sentence) { kept = sentence; };
   try {
     const StopSignals scope;
     return call.run(context);
   } catch (const Stopped& stopped) {
+    if (!kept.empty()) std::fprintf(stderr, "%s\n", one_line("fp8lab: " + kept).c_str());
     std::raise(stopped.signal);
     throw;
   }
@@ -261,11 +327,13 @@ int run(const Experiment& experiment, Options& options) {
     if (option->count() > 0) given.push_back(argument->name);
   }
   ArgumentList& arguments = options.call->arguments;
+  check_positionals(experiment, arguments, given);
   arguments.check_given(given, [&](const std::string& name) { return arguments.find(name).option(); });
   for (const Argument& argument : arguments.all()) {
     if (argument.name == "threads") argument.set({Entry(std::int64_t{threads_of_machine()})});
   }
   if (options.out) check_writable(*options.out, {experiment.identifier() + ".json"});
+  if (options.html) check_file_writable(*options.html);
   const bool quiet = options.quiet;
   ProgressBar bar;
   Context context;
@@ -273,14 +341,16 @@ int run(const Experiment& experiment, Options& options) {
     context.progress = [&](double share) { bar(share); };
     context.note = [&](const std::string& line) { bar.note(line); };
   }
-  const Document document = run_stoppable(experiment, *options.call, context);
+  const Document document = run_stoppable(experiment, *options.call, context, quiet);
   bar.clear();
   if (options.out) write_files(*options.out, files_of(document));
+  if (options.html) write_file(*options.html, page_of(document));
   if (!quiet && options.json) {
     print(json_of(document));
   } else if (!quiet) {
     print(text_of(document, style_of_terminal()));
     if (options.out) print("Results: " + *options.out + "/" + json_file(document) + " and CSV\n");
+    if (options.html) print("Page: " + *options.html + "\n");
   }
   if (!document.passed.value_or(true)) return experiment.status_not_passed;
   return document.in_part ? Experiment::status_in_part : 0;
@@ -311,10 +381,119 @@ void add_experiment(CLI::App& app, const Experiment& experiment, Command& chosen
       ->add_option("--out", options->out,
                    "write " + experiment.identifier() + ".json and a CSV for each table and histogram into DIR")
       ->type_name("DIR");
+  command->add_option("--html", options->html, "write the result as one page for a browser into FILE")
+      ->type_name("FILE");
   command->add_flag("--quiet", options->quiet, "print nothing; the exit status tells the result");
   command->add_flag("--json", options->json, "print JSON instead of text");
   command->callback(
       [&experiment, options, &chosen] { chosen = [&experiment, options] { return run(experiment, *options); }; });
+}
+
+// What the command line says of itself.
+
+/// The options of a command, with the choices that the experiment's arguments have.
+std::vector<OptionFacts> option_facts(const CLI::App& app, const ArgumentList& arguments) {
+  std::vector<OptionFacts> all;
+  for (const CLI::Option* option : app.get_options()) {
+    OptionFacts facts{.names = {},
+                      .metavar = option->get_items_expected_max() == 0 ? "" : option->get_type_name(),
+                      .help = option->get_description(),
+                      .otherwise = option->get_default_str()};
+    for (const std::string& name : option->get_snames()) facts.names.push_back("-" + name);
+    for (const std::string& name : option->get_lnames()) facts.names.push_back("--" + name);
+    facts.is_word = facts.names.empty();
+    if (facts.is_word) facts.names.push_back(facts.metavar);
+    for (const Argument& argument : arguments.all()) {
+      if (!argument.command_line || argument.option() != option->get_name().substr(0, argument.option().size()) ||
+          std::ranges::find(facts.names, argument.option()) == facts.names.end()) {
+        continue;
+      }
+      facts.choices = choices_of(argument.kind);
+      facts.is_list = argument.is_list;
+    }
+    all.push_back(std::move(facts));
+  }
+  return all;
+}
+
+/// All commands, in the order of the help.
+std::vector<CommandFacts> command_facts(const CLI::App& top) {
+  std::vector<CommandFacts> all;
+  const ArgumentList none;
+  for (const CLI::App* app : subcommands_of(top)) {
+    const Apps below = subcommands_of(*app);
+    for (const CLI::App* command : below.empty() ? Apps{const_cast<CLI::App*>(app)} : below) {  // NOLINT
+      CommandFacts facts{.name = below.empty() ? app->get_name() : app->get_name() + " " + command->get_name(),
+                         .summary = command->get_description()};
+      const auto experiment = std::ranges::find(experiments(), facts.name, &Experiment::name);
+      if (experiment == experiments().end()) {
+        facts.options = option_facts(*command, none);
+      } else {
+        facts.description = experiment->description;
+        facts.statuses = statuses_of(*experiment);
+        facts.examples = experiment->examples;
+        facts.options = option_facts(*command, experiment->prepare()->arguments);
+      }
+      all.push_back(std::move(facts));
+    }
+  }
+  return all;
+}
+
+/// Adds the commands that are no experiments.
+void add_tools(CLI::App& app, Command& chosen) {
+  const auto shell = std::make_shared<Shell>();
+  CLI::App* completion =
+      app.add_subcommand("completion", "Print the script by which bash, zsh or fish completes words");
+  completion
+      ->add_option(
+          "SHELL",
+          [shell](const CLI::results_t& given) {
+            *shell = find_value<Shell>("shell", given.front());
+            return true;
+          },
+          "bash, zsh or fish")
+      ->required()
+      ->type_name("");
+  completion->footer(
+      "Examples:\n  . <(fp8lab completion bash)\n  fp8lab completion fish > ~/.config/fish/completions/fp8lab.fish");
+  completion->callback([&app, shell, &chosen] {
+    chosen = [&app, shell] {
+      print(completion_of(*shell, command_facts(app)));
+      return 0;
+    };
+  });
+  struct Paths {
+    std::string directory;
+    std::optional<std::string> page;
+  };
+  const auto paths = std::make_shared<Paths>();
+  CLI::App* report = app.add_subcommand("report", "Make one page for a browser of all results in a directory");
+  report->add_option("DIR", paths->directory, "the directory: of its .json files, those that --out or save() wrote")
+      ->required()
+      ->type_name("");
+  report->add_option("--html", paths->page, "write the page into FILE")
+      ->type_name("FILE")
+      ->default_str("DIR/report.html");
+  report->footer("Exit status: 0 done; 2 no result in DIR, or an unwritable FILE.");
+  report->callback([paths, &chosen] {
+    chosen = [paths] {
+      const ReportFacts facts = write_report(paths->directory, paths->page.value_or(""));
+      std::string text = "Page: " + facts.page.native() + ", of " + std::to_string(facts.documents.size()) +
+                         (facts.documents.size() == 1 ? " result\n" : " results\n");
+      for (const std::string& other : facts.others) text += "Left out: " + other + "\n";
+      print(text);
+      return 0;
+    };
+  });
+  CLI::App* man = app.add_subcommand("man", "Print the manual page, with all commands and options");
+  man->footer("Examples:\n  fp8lab man | man -l -\n  fp8lab man > ~/.local/share/man/man1/fp8lab.1");
+  man->callback([&app, &chosen] {
+    chosen = [&app] {
+      print(man_page_of(command_facts(app), version()));
+      return 0;
+    };
+  });
 }
 
 /// The words of a command line; "help X" becomes "X --help".
@@ -400,13 +579,18 @@ Command command_of(int argc, const char* const* argv) {
   for (const PythonCommand& command : python_commands()) {
     app->add_subcommand(std::string(command.name), std::string(command.summary) + " (needs Python)");
   }
+  add_tools(*app, chosen);
   refuse_options_as_values(*app);
   std::vector<std::string> words = words_of(argc, argv);
+  const std::vector<std::string> as_given = words;
   try {
     check_words(*app, words);
     std::ranges::reverse(words);  // as CLI11 takes them
     app->parse(std::move(words));
   } catch (const CLI::ParseError& error) {
+    if (const auto* extras = dynamic_cast<const CLI::ExtrasError*>(&error)) {
+      throw std::invalid_argument(unexpected(as_given, extras->what()));
+    }
     if (error.get_exit_code() != 0) throw std::invalid_argument(std::string(error.what()) + " (see fp8lab --help)");
     TextStream text;  // help, or the version
     app->exit(error, text, text);

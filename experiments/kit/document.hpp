@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The result of an experiment, without formatting. The renderers of render.hpp make text, JSON and CSV of it.
+// The result of an experiment, without formatting. The renderers of render.hpp make text, JSON, CSV and pages of it.
 #pragma once
 
 #include <concepts>
@@ -146,7 +146,20 @@ struct Curves {
   std::vector<Curve> lines = {};
 };
 
-using Section = std::variant<Text, Table, Histograms, Curves>;
+/// Numbers on a line, such as the values of a binade, of which one is marked and has an interval around it.
+struct NumberLine {
+  std::string name;
+  std::string title = {};
+  bool detail = false;                                    ///< a terminal leaves it out, and says so
+  std::vector<double> values = {};                        ///< in ascending order, at least two
+  std::vector<std::string> labels = {};                   ///< of each value
+  std::size_t marked = 0;                                 ///< the index of the value that is marked
+  double low = std::numeric_limits<double>::quiet_NaN();  ///< the interval; NaN: there is none
+  double high = std::numeric_limits<double>::quiet_NaN();
+  bool low_included = false, high_included = false;
+};
+
+using Section = std::variant<Text, Table, Histograms, Curves, NumberLine>;
 
 /// The version of a document's keys in JSON. It grows when a key is renamed, removed or gets another meaning.
 inline constexpr int document_schema = 2;

@@ -20,6 +20,7 @@ namespace fp8lab::experiments {
 struct Context {
   Progress progress = {};                             ///< the share that is done
   std::function<void(const std::string&)> note = {};  ///< a line about what is done; a terminal shows it at once
+  std::function<void(const std::string&)> kept = {};  ///< a sentence about what is kept of a run that ended early
 };
 
 /// One call of an experiment: its arguments, to be set, and what it does with them.

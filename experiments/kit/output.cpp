@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <climits>
+#include <cstdio>
 #include <cstring>
 #include <optional>
 #include <system_error>
@@ -113,6 +114,46 @@ void check_writable(const fs::path& directory, const std::vector<std::string>& n
   }
   Staging::check(beside(target));
   Staging::check(inside(target));
+}
+
+void check_file_writable(const fs::path& path) {
+  if (!path.has_filename()) cannot_write(path.empty() ? "''" : path, "the name of the file is empty");
+  std::error_code error;
+  const fs::path directory = path.has_parent_path() ? path.parent_path() : ".";
+  if (!fs::exists(directory, error)) cannot_write(path, "there is no directory " + directory.string());
+  check_files(directory, {path.filename().string()});
+}
+
+void write_file(const fs::path& path, const std::string& content) {
+  check_file_writable(path);
+  const SignalsHeld held;
+  const fs::path directory = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  std::string place;
+  const auto failed = [&](int error) {
+    ::unlink(place.c_str());
+    cannot_write(path, std::strerror(error));
+  };
+  // 1. Beside it, under a name that nobody has, by the mode of the old file where there is one.
+  const auto create = [&] {
+    for (int i = 0; i < 1000; ++i) {
+      place = directory / (".fp8lab-page-" + std::to_string(::getpid()) + "-" + std::to_string(i));
+      const int made = ::open(place.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+      if (made >= 0 || errno != EEXIST) return made;
+    }
+    return -1;
+  };
+  const Descriptor opened(create());
+  if (!opened) cannot_write(path, std::strerror(errno));
+  struct stat before{};
+  if (::stat(path.c_str(), &before) == 0 && ::fchmod(opened.get(), before.st_mode & 0777U) != 0) failed(errno);
+  for (std::size_t done = 0; done < content.size();) {
+    const ssize_t written = ::write(opened.get(), content.data() + done, content.size() - done);
+    if (written < 0 && errno != EINTR) failed(errno);
+    if (written > 0) done += static_cast<std::size_t>(written);
+  }
+  if (::fsync(opened.get()) != 0 && errno != EINVAL) failed(errno);
+  // 2. In its place.
+  if (std::rename(place.c_str(), path.c_str()) != 0) failed(errno);
 }
 
 void write_files(const fs::path& directory, const Files& files, const std::function<void()>& waiting) {

@@ -42,4 +42,11 @@ void check_writable(const std::filesystem::path& directory, const std::vector<st
 /// SIGTERM and SIGHUP wait until all is done.
 void write_files(const std::filesystem::path& directory, const Files& files, const std::function<void()>& waiting = {});
 
+/// Writes one file so that it is there whole or not at all: beside it under another name first, and renamed when it is
+/// on disk. Throws std::runtime_error with a one-line reason; the old file stays then.
+void write_file(const std::filesystem::path& path, const std::string& content);
+/// Throws std::runtime_error where write_file() could not write there: it is a directory or a device, read-only, or in
+/// a directory that is not there or not writable.
+void check_file_writable(const std::filesystem::path& path);
+
 }  // namespace fp8lab::experiments

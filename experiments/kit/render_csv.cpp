@@ -68,6 +68,7 @@ std::string csv_of(const Curves& curves) {
 struct AddFiles {
   Files& files;
   void operator()(const Text& /*text*/) const {}
+  void operator()(const NumberLine& /*line*/) const {}  // a table beside it has the values
   void operator()(const Table& table) const { files.emplace_back(table.name + ".csv", csv_of(table)); }
   void operator()(const Curves& curves) const { files.emplace_back(curves.name + ".csv", csv_of(curves)); }
   void operator()(const Histograms& section) const {

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -102,6 +105,20 @@ Json section_json(const Curves& curves) {
     json["lines"].push_back({{"label", curve.label}, {"x", list_of(curve.x)}, {"y", list_of(curve.y)}});
   }
   return json;
+}
+
+Json section_json(const NumberLine& line) {
+  return {{"kind", "number_line"},
+          {"name", line.name},
+          {"title", line.title},
+          {"detail", line.detail},
+          {"values", list_of(line.values)},
+          {"labels", line.labels},
+          {"marked", line.marked},
+          {"low", value_of(line.low)},
+          {"high", value_of(line.high)},
+          {"low_included", line.low_included},
+          {"high_included", line.high_included}};
 }
 
 // The way back. What is missing or of another type makes nlohmann's at() and get() throw.
@@ -207,12 +224,31 @@ Curves curves_from(const Parsed& json) {
   return curves;
 }
 
+NumberLine number_line_from(const Parsed& json) {
+  NumberLine line{.name = json.at("name"),
+                  .title = json.at("title"),
+                  .detail = json.at("detail"),
+                  .values = list_from<Numbers>(json.at("values")),
+                  .labels = json.at("labels").get<std::vector<std::string>>(),
+                  .marked = json.at("marked"),
+                  .low_included = json.at("low_included"),
+                  .high_included = json.at("high_included")};
+  read(json.at("low"), line.low);
+  read(json.at("high"), line.high);
+  const bool is_ascending = std::ranges::is_sorted(line.values, std::less_equal<>()) || line.values.size() < 2;
+  if (line.labels.size() != line.values.size() || line.marked >= line.values.size() || !is_ascending) {
+    throw std::invalid_argument("a number line must have ascending values, a label for each, and a marked one of them");
+  }
+  return line;
+}
+
 Section section_from(const Parsed& json) {
   const std::string kind = json.at("kind");
   if (kind == "text") return text_from(json);
   if (kind == "table") return table_from(json);
   if (kind == "histograms") return histograms_from(json);
   if (kind == "curves") return curves_from(json);
+  if (kind == "number_line") return number_line_from(json);
   throw std::invalid_argument("'" + kind + "' is not a kind of section");
 }
 

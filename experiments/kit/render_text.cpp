@@ -45,15 +45,6 @@ std::string shown(const Head& /*head*/, const std::optional<bool>& flag) {
   return *flag ? "yes" : "no";
 }
 
-std::string shown(const Column& column, std::size_t row) {
-  return std::visit([&](const auto& values) { return shown(column.head, values[row]); }, column.values);
-}
-
-std::string heading_of(const Head& head) {
-  const std::string& title = head.title.empty() ? head.name : head.title;
-  return head.unit.empty() ? title : title + " " + head.unit;
-}
-
 // 2. Tables.
 
 constexpr std::string_view expected_label = "expected";  // of a row that follows one that differs
@@ -81,7 +72,7 @@ Cells cells_of(const Table& table, const Column& column) {
   cells.right = !is_first && (column.head.right || !std::holds_alternative<Texts>(column.values));
   cells.lines.push_back((is_first && table.marked ? "# " : "") + heading_of(column.head));
   for (std::size_t row = 0; row < column.size(); ++row) {
-    const std::string text = shown(column, row);
+    const std::string text = cell_text(column, row);
     cells.lines.push_back((is_first && table.marked ? std::string{mark_of(row), ' '} : "") + text);
     const bool differs = !column.expected.empty() && column.expected[row] != text;
     cells.expected.push_back(differs ? column.expected[row].value_or("-") : "");
@@ -172,7 +163,7 @@ std::string records_text(const Table& table, std::size_t width) {
     for (const Column& column : table.columns) {
       if (column.head.detail) continue;
       const bool is_first = &column == table.columns.data();
-      std::string value = shown(column, row);
+      std::string value = cell_text(column, row);
       if (!is_first && !column.head.title.empty()) value.insert(0, heading_of(column.head) + ": ");
       text += is_first ? wrapped(value, width) + '\n' : "    " + wrapped(value, width - 4, 6) + '\n';
     }
@@ -222,6 +213,46 @@ std::string body_of(const Curves& curves, const TextStyle& style) {
   return text + (picture.empty() ? "  no point that the axes can show\n" : picture);
 }
 
+/// A line of characters: each value a bar, the marked one an 'O', the interval '=' between its ends.
+std::string body_of(const NumberLine& line, const TextStyle& style) {
+  if (line.values.size() < 2) return "  none\n";
+  const std::size_t width = static_cast<std::size_t>(std::clamp(style.width - 4, 12, 96));
+  const double span = line.values.back() - line.values.front();
+  const auto at = [&](double value) {
+    const double share = std::clamp((value - line.values.front()) / span, 0.0, 1.0);
+    return static_cast<std::size_t>(std::lround(share * static_cast<double>(width - 1)));
+  };
+  std::string picture(width, '-');
+  if (!std::isnan(line.low)) {
+    std::fill(picture.begin() + static_cast<std::ptrdiff_t>(at(line.low)),
+              picture.begin() + static_cast<std::ptrdiff_t>(at(line.high)) + 1, '=');
+  }
+  for (const double value : line.values) picture[at(value)] = '|';
+  if (!std::isnan(line.low)) {
+    picture[at(line.low)] = line.low_included ? '[' : '(';
+    picture[at(line.high)] = line.high_included ? ']' : ')';
+  }
+  picture[at(line.values[line.marked])] = 'O';
+  // The ends, and the marked value where there is room between them.
+  std::string names(width, ' ');
+  std::size_t taken = 0;
+  const std::string last = line.labels.back();
+  const auto put = [&](std::size_t place, const std::string& label, std::size_t limit) {
+    const std::size_t first = std::min(place, width - std::min(width, label.size()));
+    if (first + label.size() > limit || first < taken) return;
+    names.replace(first, label.size(), label);
+    taken = first + label.size() + 1;
+  };
+  const std::size_t limit = width - std::min(width, last.size() + 1);
+  for (std::size_t i = 0; i + 1 < line.values.size(); ++i) {
+    const bool is_marked_near =
+        i < line.marked && at(line.values[line.marked]) < at(line.values[i]) + line.labels[i].size() + 1;
+    if (!is_marked_near) put(at(line.values[i]), line.labels[i], limit);
+  }
+  put(width, last, width);
+  return "  " + picture + "\n" + trimmed("  " + names) + "\n";
+}
+
 std::string body_of(const Text& section, const TextStyle& style) {
   const std::size_t width = static_cast<std::size_t>(std::min(style.width, 100));
   const std::size_t indent = section.title.empty() ? 0 : 2;
@@ -256,6 +287,7 @@ std::string left_out(const Histograms& section) {
   return section.detail ? fmt::format("{} ({} histograms)", section.name, section.histograms.size()) : "";
 }
 std::string left_out(const Curves& curves) { return curves.detail ? curves.name : ""; }
+std::string left_out(const NumberLine& line) { return line.detail ? line.name : ""; }
 
 bool is_detail(const Section& section) {
   return std::visit(
@@ -267,6 +299,15 @@ bool is_detail(const Section& section) {
 }
 
 }  // namespace
+
+std::string cell_text(const Column& column, std::size_t row) {
+  return std::visit([&](const auto& values) { return shown(column.head, values[row]); }, column.values);
+}
+
+std::string heading_of(const Head& head) {
+  const std::string& title = head.title.empty() ? head.name : head.title;
+  return head.unit.empty() ? title : title + " " + head.unit;
+}
 
 std::string wrapped(std::string_view text, std::size_t width, std::size_t indent) {
   std::string result;

@@ -106,6 +106,7 @@ class Training {
       throw;
     } catch (...) {
       save();
+      tell_what_is_kept();
       throw;
     }
     save();
@@ -142,6 +143,16 @@ class Training {
     line << "step " << step << " of " << arguments_.steps << ":";
     for (const Run& run : runs_) line << ' ' << run.recipe.name << ' ' << run.log.losses.back();
     context_.note(line.str());
+  }
+
+  /// Says where a run ended early, what is kept of it, and how to go on.
+  void tell_what_is_kept() const {
+    if (!context_.kept) return;
+    const std::string where =
+        "stopped after step " + std::to_string(runs_.front().state.steps) + " of " + std::to_string(arguments_.steps);
+    context_.kept(arguments_.checkpoint ? where + ", which " + arguments_.checkpoint->native() +
+                                              " has; the same command goes on with --resume"
+                                        : where + "; nothing is kept (--checkpoint FILE keeps the state)");
   }
 
   /// Saves the runs where the arguments ask for it.

@@ -41,16 +41,19 @@ std::string ends_of(std::string_view text, std::size_t most) {
   return std::string(text.substr(0, most)).append(text.substr(text.size() - most));
 }
 
-/// Insertions, deletions and replacements that make one of the other (Levenshtein).
+/// Insertions, deletions, replacements and exchanges of two neighbours that make one of the other: the distance of
+/// optimal string alignment.
 std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
+  std::vector<std::size_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
-  for (const char from : a) {
-    std::size_t diagonal = row[0]++;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    before.swap(above);
+    above.swap(row);
+    row[0] = i + 1;
     for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (from == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+      row[j + 1] = std::min({above[j] + (a[i] == b[j] ? 0 : 1), above[j + 1] + 1, row[j] + 1});
+      const bool is_exchanged = i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j];
+      if (is_exchanged) row[j + 1] = std::min(row[j + 1], before[j - 1] + 1);
     }
   }
   return row.back();

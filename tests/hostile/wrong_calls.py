@@ -30,6 +30,8 @@ WORDS = np.array([[0x21, 0x43]], np.uint8)
 SCRATCH = tempfile.mkdtemp()
 CODE_FILE = os.path.join(SCRATCH, "codes.npy")
 np.save(CODE_FILE, CODES)
+RESULTS = os.path.join(SCRATCH, "results")
+experiments.cast(size=10, out=RESULTS)
 
 
 class Raises:
@@ -179,6 +181,8 @@ CALLS = {
     ),
     "encode by way of": (fp8lab.encode, {"x": X, "format": "e4m3", "via": "float16"}),
     "decode": (fp8lab.decode, {"codes": CODES}),
+    "explain": (fp8lab.explain, {"what": "e4m3", "code": 0x2A}),
+    "report": (fp8lab.report, {"directory": RESULTS, "html": os.path.join(SCRATCH, "page.html")}),
     "cast_to_representable": (fp8lab.cast_to_representable, {"x": X, "format": "e4m3"}),
     "chain_differences": (fp8lab.chain_differences, {"x": X, "format": "e4m3", "via": "float16"}),
     "pack_pairs": (fp8lab.pack_pairs, {"codes": WORDS & 15}),

@@ -161,7 +161,12 @@ def test_files_are_written_all_of_them(tmp_path):
         fp8lab.experiments.cast(file=tmp_path / "file")
 
 
-@pytest.mark.parametrize("x", [np.float32([]), np.float32([np.nan, np.nan]), np.float32([np.inf])])
+def test_what_has_no_elements_is_refused():
+    with pytest.raises(ValueError, match="0 float32 values of an array: there are no elements to cast"):
+        fp8lab.experiments.cast(np.float32([]))
+
+
+@pytest.mark.parametrize("x", [np.float32([np.nan, np.nan]), np.float32([np.inf])])
 def test_without_a_finite_value_there_is_no_sqnr(x):
     result = fp8lab.experiments.cast(x)
     assert result.tables["tensors"].rows[0]["shape"] == f"({x.size},)"

@@ -39,7 +39,7 @@ def run(arguments: str | list[str], **environment: str) -> subprocess.CompletedP
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, **environment},
+        env={**os.environ, "COLUMNS": "100", **environment},
         timeout=600,
     )
 

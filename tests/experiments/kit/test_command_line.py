@@ -56,6 +56,9 @@ MEANT = {
     "double-rounding --formats e5m7": "e5m2",
     "accumulate --models hopper_wgma_fp8": "hopper_wgmma_fp8",
     "accumulate --distributions norma": "normal",
+    "cats": "cast",  # two neighbours are exchanged
+    "cast --fromat e4m3": "--formats",
+    "completion bahs": "bash",
 }
 
 
@@ -97,6 +100,16 @@ REFUSED = {
     "cast --formats e4m3,,e5m2": "--formats must be a list without empty entries.*",
     "cast --formats e4m3,e5m2,e4m3": "--formats must have each entry once, and has 'e4m3' twice",
     "verify": "subcommand is required.*",
+    "cast --formats e4m3 e5m2": "'e5m2' was not expected: the entries of a list have commas between them: "
+    "--formats e4m3,e5m2",
+    "cast --formats=e4m3 e5m2 --size 9": ".*commas between them: --formats e4m3,e5m2",
+    "cast e4m3": "the argument 'e4m3' was not expected",
+    "shapes 100 200": "N is missing: fp8lab shapes takes M K N together .see fp8lab help shapes.",
+    "report": "DIR is required .*",
+    "report /no/such": "'/no/such' is not a directory",
+    "completion": "SHELL is required .*",
+    "primer --html /no/such/page.html": "cannot write /no/such/page.html: there is no directory /no/such",
+    "primer --html /": "cannot write /: .*",
 }
 
 

@@ -20,7 +20,7 @@ def test_it_takes_sizes_by_place_and_by_name():
 
 
 REFUSED = {
-    "1000": "--tokens can be given only with --in-features.*",
+    "1000": "K, N are missing: fp8lab shapes takes M K N together .*",
     "0 16 16": "tokens must be from 1 to 1099511627776, not 0",
     "16 16 x": "--out-features: 'x' is not a whole number.*",
     "--recipe te_mxfp8": "--recipe: .*te_mxfp8_blackwell.*",

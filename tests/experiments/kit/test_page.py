@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Documents as pages: valid HTML that needs nothing else, with the numbers of the JSON and escaped texts."""
+
+import html.parser
+import json
+import math
+import os
+import pathlib
+import re
+
+import fp8lab
+import numpy as np
+import pytest
+from command import files_in, prints, refuses
+from fp8lab import _core, _experiments
+from fp8lab.experiments import Document
+from small_calls import REGISTERED, small_call
+
+VOID = {"meta", "input", "br"}
+CLOSED = {"path", "rect", "circle"}
+
+
+class Page(html.parser.HTMLParser):
+    """The tables and texts of a page; every tag is closed, and nothing is loaded."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tables: list[list[list[str]]] = []
+        self.texts: list[str] = []
+        self.ids: list[str] = []
+        self._cell: str | None = None
+        self._title: str | None = None
+        self.feed(text)
+        self.close()
+        assert self.open == [], self.open
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        assert not {"src", "href", "action", "data", "xlink:href"} & given.keys() or given.get("href", "").startswith(
+            "#"
+        )
+        assert not any(name.startswith("on") for name in given)
+        assert tag not in ("link", "iframe", "img", "object", "embed", "base")
+        if "id" in given:
+            self.ids.append(given["id"])
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self.tables[-1].append([])
+        if tag in ("td", "th"):
+            self._cell, self._title = "", given.get("title")
+
+    def handle_startendtag(self, tag, attrs):
+        assert tag in CLOSED, tag
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open.pop() == tag, tag
+        if tag in ("td", "th"):
+            self.tables[-1][-1].append(self._title if self._title is not None else self._cell)
+            self._cell = None
+
+    def handle_data(self, data):
+        if self._cell is not None and self.open[-1] in ("td", "th", "mark"):
+            self._cell += data.strip()
+        if self.open and self.open[-1] not in ("script", "style"):
+            self.texts.append(data)
+
+
+def check_no_network(text: str) -> None:
+    assert not re.search(r"https?://|@import|url\(", re.sub(r"<(td|dd|p|th|dt)\b[^>]*>[^<]*", "", text))
+
+
+def expected_cell(value, kind):
+    if value is None:
+        return "-"
+    if kind == "flag":
+        return "yes" if value else "no"
+    return value if kind == "text" else str(value)
+
+
+def is_same(shown: str, value: object, kind: str) -> bool:
+    if kind == "number" and value is not None:
+        return math.isclose(float(shown), float(value), rel_tol=0, abs_tol=0)
+    return " ".join(shown.split()) == " ".join(expected_cell(value, kind).split())
+
+
+@pytest.mark.parametrize("name", REGISTERED)
+def test_a_page_is_valid_and_has_the_numbers_of_the_json(name):
+    document = _experiments.run(name, small_call(name))
+    text = _core.document_page(document.to_json())
+    page = Page(text)
+    check_no_network(text)
+    tables = iter(page.tables)
+    for section in json.loads(document.to_json())["sections"]:
+        if section["kind"] == "text":
+            flat = " ".join(" ".join(page.texts).split())
+            assert all(" ".join(one.split()) in flat for one in section["paragraphs"])
+        if section["kind"] != "table" or section["layout"] == "records" or not section["columns"]:
+            continue
+        rows = len(section["columns"][0]["values"])
+        if rows == 0:
+            continue
+        shown = next(tables)
+        assert len(shown) == 1 + min(rows, 500) and len(shown[0]) == len(section["columns"])
+        for i, column in enumerate(section["columns"]):
+            for row, value in zip(shown[1:], column["values"]):
+                assert is_same(row[i], value, column["type"]), (column["name"], row[i], value)
+    assert next(tables, None) is None
+    for fact in document.provenance.values():
+        assert fact in " ".join(page.texts)
+
+
+WORDS = "<script>alert(\"1\")</script> & 'x' \x01 \u00e9"
+
+
+def hostile() -> str:
+    """A document all of whose texts are HTML."""
+    content = json.loads(_experiments.run("double_rounding", small_call("double_rounding")).to_json())
+    table = next(section for section in content["sections"] if section["kind"] == "table")
+    counts = {key: 1 for key in ("zeros", "infinities", "nans", "below", "above", "underflows", "saturations", "total")}
+    for section in content["sections"]:
+        section["title"] = WORDS
+        section.update({"paragraphs": [WORDS]} if section["kind"] == "text" else {})
+    for column in table["columns"]:
+        column.update(title=WORDS, unit=WORDS)
+        if column["type"] == "text":
+            column["values"] = [WORDS for _ in column["values"]]
+            column["expected"] = [WORDS + "<" for _ in column["values"]]
+    content["sections"] += [
+        {"kind": "histograms", "name": "h", "title": WORDS, "least": 0.0, "detail": False, "histograms": [
+            {"name": "h", "title": WORDS, "label": WORDS, "edges": [0.5, 1, 2], "counts": [2, 3], **counts}]},
+        {"kind": "curves", "name": "c", "title": WORDS, "x": {"name": WORDS, "logarithmic": False}, "labelled": False,
+         "y": {"name": WORDS, "logarithmic": True}, "detail": False,
+         "lines": [{"label": WORDS, "x": [1, 2, 3], "y": [1, None, "inf"]}]},
+        {"kind": "number_line", "name": "n", "title": WORDS, "detail": False, "values": [1, 2], "marked": 0,
+         "labels": [WORDS, WORDS], "low": 0.5, "high": 1.5, "low_included": True, "high_included": False},
+    ]  # fmt: skip
+    content["arguments"] = {"x": WORDS}
+    content["provenance"]["cpu"] = WORDS
+    return json.dumps(content)
+
+
+@pytest.mark.parametrize("render", [_core.document_page, _core.document_fragment])
+def test_every_text_is_escaped(render):
+    text = render(hostile())
+    Page(text)
+    assert "<script>alert" not in text and "alert(&quot;1&quot;)" in text and "\x01" not in text
+    assert text.count("<script>") == (1 if render is _core.document_page else 0)
+
+
+def test_a_curve_stops_where_there_is_no_number():
+    text = _core.document_page(hostile())
+    line = re.search(r'<path class="s0" d="([^"]*)"/><circle', text)[1]
+    assert (
+        line.count("M") == 1
+        and "L" not in line
+        and "nan" not in text.lower().split("</style>")[1].split("<script>")[0].replace("nan 1", "")
+    )
+
+
+def test_a_page_is_written_whole_or_not_at_all(tmp_path):
+    document = fp8lab.experiments.cast(size=10)
+    path = tmp_path / "cast.html"
+    document.save(path)
+    Page(path.read_text())
+    assert files_in(tmp_path) == ["cast.html"]
+    path.chmod(0o600)
+    document.save(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o400)
+    with pytest.raises(OSError, match="the file is read-only"):
+        document.save(path)
+    for wrong, words in {
+        "/dev/full/x.html": "cannot write",
+        str(tmp_path / "none" / "x.html"): "there is no directory",
+    }.items():
+        with pytest.raises(OSError, match=words):
+            document.save(wrong)
+    if os.path.exists("/dev/full"):
+        os.symlink("/dev/full", tmp_path / "full.html")
+        with pytest.raises(OSError, match="is a device"):
+            _core.save_page(document.to_json(), b"/dev/full")
+    assert "cast.html" in files_in(tmp_path) and not any(name.startswith(".") for name in files_in(tmp_path))
+
+
+def test_the_command_writes_a_page(tmp_path):
+    page = tmp_path / "a page.html"
+    prints(["cast", "--size", "10", "--html", str(page)], rf"Page: {page}\n$")
+    assert "fp8lab cast" in page.read_text()
+    prints(["cast", "--size", "10", "--quiet", "--html", str(page)], "^$")
+    refuses("cast --size 10 --html /dev/full", "cannot write /dev/full: it is a device, .*")
+    refuses(f"cast --size 10 --html {tmp_path}", f"cannot write {tmp_path}: it is a directory")
+
+
+def test_a_report_has_all_documents_and_names_the_others(tmp_path):
+    fp8lab.experiments.cast(size=10, out=tmp_path)
+    fp8lab.experiments.double_rounding(high=1.001, out=tmp_path)
+    (tmp_path / "a<b>.json").write_text("{}")
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
+    made = fp8lab.report(tmp_path)
+    assert made == tmp_path / "report.html"
+    page = Page(made.read_text())
+    assert page.ids == ["d1", "d2"] and "a<b>.json" in " ".join(page.texts)
+    printed = prints(["report", str(tmp_path), "--html", str(tmp_path / "other.html")], "Page: .*, of 2 results\n")
+    assert "Left out: a<b>.json: this is not the JSON of a document" in printed
+    assert (tmp_path / "other.html").read_text() == made.read_text()
+    empty = pathlib.Path(tmp_path, "empty")
+    empty.mkdir()
+    with pytest.raises(ValueError, match="there is no document of fp8lab"):
+        fp8lab.report(empty)
+    refuses(f"report {empty}", "there is no document of fp8lab .*")
+
+
+def test_long_arrays_are_not_printed_whole():
+    x = np.arange(100_000, dtype=np.float32)
+    for shown in (fp8lab.quantize(x.reshape(3125, 32), "te_mxfp8"), fp8lab.histogram(x)):
+        assert len(shown._repr_html_()) < 20_000
+    content = json.loads(fp8lab.experiments.double_rounding(high=1.001).to_json())
+    table = next(section for section in content["sections"] if section["kind"] == "table")
+    for column in table["columns"]:
+        column["values"] = column["values"][:1] * 700
+    many = Document(json.dumps(content))
+    text = _core.document_page(many.to_json())
+    assert "The first 500 of 700 rows" in text and len(text) < 400_000
