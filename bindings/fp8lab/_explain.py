@@ -66,7 +66,7 @@ def explain(
     if isinstance(what, Format):
         given["format"] = [what]
         bits = what.exponent_bits + what.mantissa_bits + what.is_signed
-    elif isinstance(what, _NAMED):
+    elif not isinstance(what, str) and isinstance(what, _NAMED):
         _check_listed(what)
         given["what"] = [what.name]
         bits = 16

@@ -73,6 +73,28 @@ def _histogram() -> fp8lab.Histogram:
     return fp8lab.histogram(ANY, "log", low=1e-40, high=1.1e38, count=7)
 
 
+class _Drawn:
+    """What is drawn on it, in place of matplotlib's axes."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def __getattr__(self, name):
+        return lambda *args, **named: self.calls.append(f"{name} {args} {named}")
+
+
+def _drawn(plot) -> list[str]:
+    return plot(axes=_Drawn()).calls
+
+
+def _frame(made) -> str:
+    """A frame as text, where there is a package for it."""
+    try:
+        return str(made.to_frame())
+    except ImportError as error:
+        return str(error)
+
+
 SMALL = NEAR.reshape(16, 128) * np.float32(SCALE)
 
 
@@ -262,6 +284,8 @@ CASES = {
     "Histogram": lambda _: fp8lab.Histogram("linear", -0.1, 0.7, 7, fp8lab.formats()[0]),
     "Histogram.merge": lambda _: _merged(_histogram(), _histogram()),
     "Histogram.to_csv": lambda _: _histogram().to_csv(),
+    "Histogram.to_frame": lambda _: _frame(_histogram()),
+    "Histogram.plot": lambda _: _drawn(_histogram().plot),
     "JustInTime": lambda _: [fp8lab.JustInTime(amax_epsilon=SCALE), _quantized(fp8lab.JustInTime(amax_epsilon=1e-3))],
     "LayerGrads": lambda _: fp8lab.LayerGrads(None, None, None),
     "Linear": lambda _: _layer_step(),
@@ -375,6 +399,9 @@ CASES = {
     "experiments.Document": lambda _: experiments.Document(DOCUMENT),
     "experiments.Document.save": lambda directory: experiments.Document(DOCUMENT).save(directory),
     "experiments.Document.text": lambda _: experiments.Document(DOCUMENT).text(width=40, unicode=False),
+    "experiments.Document.plot": lambda _: _drawn(experiments.cast(size=10).plot),
+    "experiments.Document.to_frame": lambda _: _frame(experiments.Document(DOCUMENT)),
+    "experiments.Document.to_html": lambda _: experiments.Document(DOCUMENT).to_html(),
     "experiments.Document.to_json": lambda _: experiments.Document(DOCUMENT).to_json(),
     "experiments.doctor": _out(experiments.doctor, x=_stored(0.3), codes=_stored_codes()),
     "experiments.doctor_gemm": _out(experiments.doctor_gemm,
