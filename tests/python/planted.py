@@ -319,6 +319,8 @@ SPARSE = np.where(np.random.default_rng(5).random(X.shape) < 0.8, F(0), X)
 HALVES = np.arange(2**16, dtype=np.uint16).view(np.float16)
 HALVES = HALVES[np.isfinite(HALVES)].reshape(-1, 256)
 
+OF_FLOAT16, OF_BFLOAT16 = X.astype(np.float16), X.astype(BF16)
+
 #: name: (x, (codes, scales), what diagnose() calls it, further arguments)
 DEFECTS = {
     "truncation": (X, group(X, cast=truncated), "codes are rounded toward_zero", {}),
@@ -359,6 +361,8 @@ DEFECTS = {
     "amax misses the beginning of each row, expected": (X, by_rows(X, slice(100, None)), "amax_of_last", {"expected": "vllm_per_token"}),
     "input rounded to bfloat16": (X, group(X.astype(BF16).astype(F)), "input_bfloat16", {}),
     "input rounded to half": (X, group(X.astype(np.float16).astype(F)), "input_float16", {}),
+    "float16 read as bfloat16": (OF_FLOAT16, group(OF_FLOAT16.view(BF16).astype(F)), "float16_as_bfloat16", {}),
+    "bfloat16 read as float16": (OF_BFLOAT16, mx(OF_BFLOAT16.view(np.float16).astype(F)), "bfloat16_as_float16", {}),
     "elements rounded after the amax": (X, group(X.astype(BF16).astype(F), amax=amax_of(X, 128)), "elements_bfloat16", {}),
     "tiles of 64": (X, group(X, size=64), "tiles are 1 x 64", {}),
     "amax of the other axis": (X, by_columns(X), "tiles are all x 1|columnwise", {}),

@@ -42,6 +42,7 @@ std::vector<Deviation> plantable(std::string_view recipe) {
   std::vector<Deviation> all;
   doctor::for_each_departure([&](const Departure& row) {
     if (row.plant.recipe != recipe || row.is_given || row.has_no_rule || row.plant.rows != pair_rows) return;
+    if (row.plant.input_type != binary32) return;
     all.push_back({&row, row.plant.place, row.plant.value, row.plant.last});
   });
   return all;

@@ -48,6 +48,14 @@ std::vector<float> telling_tensor(std::size_t rows, bool has_subnormals) {
   return x;
 }
 
+/// The words of numbers rounded to a type of 16 bits.
+template <typename Word>
+std::vector<Word> words_of_16_bits(const Format& type, const std::vector<float>& x) {
+  std::vector<Word> words;
+  for (const float one : x) words.push_back({static_cast<std::uint16_t>(encode(type, ieee_policy, one))});
+  return words;
+}
+
 /// Names of the departures of what explains all and is as plausible as the first.
 std::string named(const Diagnosis& diagnosis) {
   std::string all;
@@ -67,7 +75,11 @@ TEST_CASE("Each departure of the table is named where it is planted") {
     if (tests::sanitized && number++ % 8 != 0) return;
     const Recipe& recipe = find_recipe(row.plant.recipe).recipe;
     const std::vector<float> x = telling_tensor(row.plant.rows, recipe.scale_type == ScaleType::e8m0_code);
-    const MatrixView view(x, row.plant.rows, columns);
+    const auto halves = words_of_16_bits<Half>(binary16, x);
+    const auto brains = words_of_16_bits<BFloat16>(bfloat16, x);
+    MatrixView view(std::span<const float>(x), row.plant.rows, columns);
+    if (row.plant.input_type == binary16) view = {std::span<const Half>(halves), row.plant.rows, columns};
+    if (row.plant.input_type == bfloat16) view = {std::span<const BFloat16>(brains), row.plant.rows, columns};
     const Hypothesis hypothesis{.base = std::string(row.plant.recipe),
                                 .recipe = recipe,
                                 .deviations = {{&row, row.plant.place, row.plant.value, row.plant.last}}};

@@ -35,7 +35,14 @@ class ScalesCase;
 enum class KernelStage : std::uint8_t { input, amax, tile, scale, used_scale, code, place, stored, gemm };
 
 /// To what elements are rounded; the later one counts where there are two.
-enum class Narrowing : std::uint8_t { none, float16, bfloat16, flushed };
+enum class Narrowing : std::uint8_t {
+  none,
+  float16,
+  bfloat16,
+  flushed,
+  float16_as_bfloat16,  ///< words of float16 are taken for those of bfloat16
+  bfloat16_as_float16
+};
 
 /// To what the elements of a tensor are rounded, and to what those that count in an amax.
 struct InputNarrowing {
@@ -193,6 +200,7 @@ struct Departure {
     float value = 0;
     std::uint64_t last = 0;
     std::size_t rows = 256;
+    Format input_type = binary32;
   };
   Plant plant = {};
 

@@ -131,15 +131,20 @@ void narrow(Narrowing narrowing, std::span<float> x) {
       }
       return;
     case Narrowing::float16:
-    case Narrowing::bfloat16: break;
+    case Narrowing::bfloat16:
+    case Narrowing::float16_as_bfloat16:
+    case Narrowing::bfloat16_as_float16: break;
   }
-  const Format& format = narrowing == Narrowing::float16 ? binary16 : bfloat16;
+  const bool is_written_half = narrowing == Narrowing::float16 || narrowing == Narrowing::float16_as_bfloat16;
+  const bool is_read_half = narrowing == Narrowing::float16 || narrowing == Narrowing::bfloat16_as_float16;
+  const Format& format = is_written_half ? binary16 : bfloat16;
+  const Format& read = is_read_half ? binary16 : bfloat16;
   std::array<std::uint16_t, 1024> words;
   for (std::size_t first = 0; first < x.size(); first += words.size()) {
     const auto own = x.subspan(first, std::min(words.size(), x.size() - first));
     const auto own_words = std::span(words).first(own.size());
     encode(format, ieee_policy, std::span<const float>(own), own_words);
-    decode(format, std::span<const std::uint16_t>(own_words), own);
+    decode(read, std::span<const std::uint16_t>(own_words), own);
   }
 }
 

@@ -21,6 +21,8 @@ void narrow_elements(InputNarrowing& input, const Deviation& /*own*/) {
   input.elements = std::max(input.elements, narrowing);
 }
 
+bool is_of_float16(const SearchCase& one) { return one.facts().input_type == binary16; }
+bool is_of_bfloat16(const SearchCase& one) { return one.facts().input_type == bfloat16; }
 bool is_not_of_float16(const SearchCase& one) { return one.facts().input_type != binary16; }
 bool is_not_of_bfloat16(const SearchCase& one) { return one.facts().input_type != bfloat16; }
 
@@ -57,6 +59,18 @@ constexpr auto input_table =
                            .cost = 1.0228,
                            .is_searched = is_not_of_bfloat16,
                            .input = narrow_elements<Narrowing::bfloat16>},
+                 Departure{.name = "float16_as_bfloat16",
+                           .words = "words of float16 are read as bfloat16",
+                           .cost = 1.0235,
+                           .is_searched = is_of_float16,
+                           .input = narrow_input<Narrowing::float16_as_bfloat16>,
+                           .plant = {.input_type = binary16}},
+                 Departure{.name = "bfloat16_as_float16",
+                           .words = "words of bfloat16 are read as float16",
+                           .cost = 1.0236,
+                           .is_searched = is_of_bfloat16,
+                           .input = narrow_input<Narrowing::bfloat16_as_float16>,
+                           .plant = {.input_type = bfloat16}},
                  Departure{.name = "input_quantized",
                            .words = "the tensor was quantized before, by",
                            .cost = 1.2,
