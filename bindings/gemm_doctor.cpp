@@ -50,15 +50,19 @@ py::list all_gemm_fields(const Values& values) {
 GemmDiagnosis diagnosed_gemm(const Operand& a, const Operand& b, const Array<std::uint8_t>& words,
                              const std::optional<NamedOrOwnFormat>& format, std::vector<std::size_t> indices,
                              const Array<float>& c, const Array<float>& bias, float scale_out,
-                             std::size_t most_products, const std::optional<GemmRecipe>& expected) {
-  const doctor::GemmOutput out{.format = format ? format->format : binary32,
-                               .words = std::as_bytes(view(words)),
-                               .indices = std::move(indices),
-                               .c = view(c),
-                               .bias = view(bias),
-                               .scale_out = scale_out};
+                             std::size_t most_products, const std::optional<GemmRecipe>& expected,
+                             const std::vector<std::pair<std::size_t, Array<std::uint8_t>>>& prefixes,
+                             std::vector<std::string> without) {
+  doctor::GemmOutput out{.format = format ? format->format : binary32,
+                         .words = std::as_bytes(view(words)),
+                         .indices = std::move(indices),
+                         .c = view(c),
+                         .bias = view(bias),
+                         .scale_out = scale_out};
+  for (const auto& [depth, own] : prefixes) out.prefixes.push_back({depth, std::as_bytes(view(own))});
   const py::gil_scoped_release release;
-  return diagnose_gemm(a, b, out, {.most_products = most_products, .expected = expected});
+  return diagnose_gemm(a, b, out,
+                       {.most_products = most_products, .expected = expected, .without = std::move(without)});
 }
 
 /// The words of the output by an explanation.
@@ -75,12 +79,13 @@ std::vector<std::uint64_t> words_by(const GemmRecipe& recipe, const Departures& 
   return gemm_words(explanation, a, b, out);
 }
 
+/// What parts the explanations; where there is none, what tells where along K the first difference enters.
 py::dict gemm_probe_of(const GemmDiagnosis& found, std::size_t most, std::size_t depth) {
   const auto some = std::span(found.explanations).first(std::min(most, found.explanations.size()));
   const doctor::GemmInputs& inputs = found.inputs;
   const doctor::GemmProbe probe = [&] {
     const py::gil_scoped_release release;
-    return probe_gemm(some, inputs, depth);
+    return found.explained() ? probe_gemm(some, inputs, depth) : prefix_probe(inputs, depth);
   }();
   const auto matrix = [](const auto& values, std::size_t rows) {
     using Value = std::remove_cvref_t<decltype(values)>::value_type;
@@ -122,6 +127,11 @@ void bind_gemm_doctor(py::module_& module) {
       .def_readonly("tied", &GemmDiagnosis::tied)
       .def_readonly("verdict", &GemmDiagnosis::verdict)
       .def_readonly("rest", &GemmDiagnosis::rest)
+      .def_property_readonly("first_difference",
+                             [](const GemmDiagnosis& found) -> std::optional<std::pair<std::size_t, std::size_t>> {
+                               if (!found.first_difference) return std::nullopt;
+                               return std::pair(found.first_difference->from, found.first_difference->to);
+                             })
       .def_readonly("expected", &GemmDiagnosis::expected)
       .def_readonly("expected_checked", &GemmDiagnosis::expected_checked)
       .def_readonly("expected_unexplained", &GemmDiagnosis::expected_unexplained)
@@ -134,7 +144,8 @@ void bind_gemm_doctor(py::module_& module) {
       .def("probe", &gemm_probe_of, py::arg("most"), py::arg("depth"));
   module.def("diagnose_gemm", &diagnosed_gemm, py::arg("a"), py::arg("b"), py::arg("words").noconvert(),
              py::arg("format"), py::arg("indices"), py::arg("c").noconvert(), py::arg("bias").noconvert(),
-             py::arg("scale_out"), py::arg("most_products"), py::arg("expected"));
+             py::arg("scale_out"), py::arg("most_products"), py::arg("expected"), py::arg("prefixes"),
+             py::arg("without"));
   module.def(
       "gemm_words",
       [](const GemmRecipe& recipe, const Departures& departures, const Operand& a, const Operand& b,

@@ -440,6 +440,8 @@ class GemmDiagnosis:
     @property
     def rest(self) -> list[str]: ...
     @property
+    def first_difference(self) -> tuple[int, int] | None: ...
+    @property
     def expected(self) -> str: ...
     @property
     def expected_checked(self) -> int: ...
@@ -792,6 +794,8 @@ def diagnose_gemm(
     scale_out: float,
     most_products: int,
     expected: GemmRecipe | None,
+    prefixes: Sequence[tuple[int, NDArray[np.uint8]]],
+    without: Sequence[str],
 ) -> GemmDiagnosis: ...
 def gemm_words(
     recipe: GemmRecipe,

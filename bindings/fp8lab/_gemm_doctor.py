@@ -226,6 +226,12 @@ class GemmDiagnosis:
         return self._core.telling
 
     @property
+    def first_difference(self) -> tuple[int, int] | None:
+        """Elements [first, last) of K whose products bring the first difference, where nothing explains the output, and
+        ``prefixes`` or elements whose products end early tell it. ``rest`` says it, too."""
+        return self._core.first_difference
+
+    @property
     def expected(self) -> str:
         """The expected GEMM in words; empty where none was."""
         return self._core.expected
@@ -253,7 +259,8 @@ class GemmDiagnosis:
 
     def probe(self, k: int | None = None) -> GemmProbe:
         """What to run through the GEMM: the explanations that the data cannot tell apart differ on it, as many as
-        possible.
+        possible. Where nothing explains the output, what tells where along K the first difference enters: row i of M is
+        0 from element (i + 1) * K / M on, and ``diagnose_gemm`` of what the GEMM makes of it has ``first_difference``.
 
         It is of the kind that was diagnosed, with as many rows and columns, but at most 64: codes, scales where there
         were such, and c, a bias and a scale of the output. With what the GEMM makes of it, ``parted_by`` tells which
@@ -268,7 +275,8 @@ class GemmDiagnosis:
         Raises
         ------
         ValueError
-            Where there are fewer than two explanations, or operands are no codes of at most 8 bits.
+            Where there are fewer than two explanations of an explained output, or operands are no codes of at most 8
+            bits.
         """
         depth = 0 if k is None else check_int(k, "k", 1, 2**20)
         if None in self._formats:
@@ -496,6 +504,25 @@ def _operand_pair(
     return left, right, (rows, columns), (own_a, own_b)
 
 
+def _prefixes(value: Any) -> list[tuple[int, Any]]:
+    if value is None:
+        return []
+    if not isinstance(value, Mapping):
+        raise TypeError(f"prefixes must be a dict of K and outputs, not {kind_of(value)}")
+    return [(check_int(depth, "prefixes", 1, 2**40), own) for depth, own in value.items()]
+
+
+def _prefix_words(own: Any, depth: int, out: Any, shape: tuple[int, int]) -> Array:
+    """The bytes of the output over the first elements of K."""
+    array, name = as_array(on_host(own), f"prefixes[{depth}]")
+    wanted = as_array(on_host(out), "out")[1]
+    if name != wanted:
+        raise TypeError(f"prefixes[{depth}] must be {wanted}, as out is, not {name}")
+    if array.shape != shape:
+        raise ValueError(f"prefixes[{depth}] must have shape {shape}, (M, N), not {array.shape}")
+    return contiguous(array).reshape(-1).view(np.uint8)
+
+
 def diagnose_gemm(
     a: Any,
     b: Any,
@@ -514,6 +541,7 @@ def diagnose_gemm(
     scale_out: float = 1.0,
     expected: Any = None,
     most_products: int = 2**27,
+    prefixes: Mapping[int, Any] | None = None,
 ) -> GemmDiagnosis:
     """Tell how a GEMM came to its output: tensor core, promotion, split-K, order, scales, addition of c and bias,
     rounding; or what is wrong with it.
@@ -539,6 +567,10 @@ def diagnose_gemm(
         comes first of what explains equally much, and nothing else is ``correct`` then. Left out: any plain GEMM.
     most_products : int
         How many products to compute when hypotheses are compared with all elements, which bounds the time.
+    prefixes : dict of int and array_like, optional
+        Outputs of the same GEMM over the first so many elements of K, whole blocks and tiles of scales, of the shape
+        and element type of ``out``. Where nothing explains ``out``, they tell where along K the first difference
+        enters (``first_difference``): what is expected, or else a plain GEMM, explains those before.
 
     Returns
     -------
@@ -568,6 +600,8 @@ def diagnose_gemm(
         _as_scale_out(scale_out),
         check_int(most_products, "most_products", 1, 2**60),
         _expected_gemm(expected),
+        [(depth, _prefix_words(own, depth, out, shape)) for depth, own in _prefixes(prefixes)],
+        [],
     )
     return GemmDiagnosis(found, formats, format)
 

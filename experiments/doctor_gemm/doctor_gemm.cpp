@@ -113,11 +113,16 @@ class ProbeFiles {
   }
 
   void write(const std::filesystem::path& directory, const DoctorGemmResult& result) {
+    const bool parts = result.probed != 0;
     std::string text = fmt::format(
         "Run the GEMM of a ({} x {}) and b ({} x {}), row-major, through the kernel, with the scales and what is added "
         "as in these files.\nThe numbers of the command below are scales of whole tensors, which multiply. Store the "
-        "output as out.npy, and then:\n\n{}\n\n{} of {} pairs of these hypotheses differ on it:\n\n",
-        probe_.rows, probe_.depth, probe_.columns, probe_.depth, command_, probe_.parted(), probe_.pairs);
+        "output as out.npy, and then:\n\n{}\n\n",
+        probe_.rows, probe_.depth, probe_.columns, probe_.depth, command_);
+    text += parts ? fmt::format("{} of {} pairs of these hypotheses differ on it:\n\n", probe_.parted(), probe_.pairs)
+                  : std::string(
+                        "Row i of a is 0 from element (i + 1) * K / M on: the answer tells where along K the first "
+                        "difference enters.\n");
     for (std::size_t i = 0; i < result.probed; ++i) {
       text += fmt::format("{}. {}\n", i + 1, describe(result.diagnosis.explanations[i]));
     }
@@ -184,6 +189,9 @@ DoctorGemmResult run_doctor_gemm(const DoctorGemmArguments& arguments) {
   const bool are_codes = a.format.bits() <= 8 && b.format.bits() <= 8;
   const std::vector<doctor::GemmExplanation>& all = result.diagnosis.explanations;
   result.probed = std::min(all.size(), std::clamp<std::size_t>(result.diagnosis.tied, 2, most_probed));
+  const bool is_explained = result.diagnosis.explained();
+  if (!is_explained) result.probed = 0;
+  if (are_codes && !is_explained && arguments.probe) result.probe = prefix_probe(result.diagnosis.inputs);
   if (are_codes && result.probed >= 2 && (result.diagnosis.tied > 1 || arguments.probe)) {
     result.probe = probe_gemm(std::span(all).first(result.probed), result.diagnosis.inputs);
   }

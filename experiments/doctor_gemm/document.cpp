@@ -87,11 +87,28 @@ Table undecided_table(const DoctorGemmResult& result) {
       .column({"second"}, [](const Pair& pair) { return pair.second + 1; });
 }
 
+Table along_k_table(const DoctorGemmResult& result) {
+  using One = doctor::FirstDifference;
+  std::vector<One> rows;
+  if (result.diagnosis.first_difference) rows.push_back(*result.diagnosis.first_difference);
+  return tabulate(rows, {.name = "along_k",
+                         .title = "The elements of K whose products bring the first difference",
+                         .detail = rows.empty()})
+      .column({.name = "from", .title = "from"}, &One::from)
+      .column({.name = "to", .title = "up to, without"}, &One::to);
+}
+
 Text gemm_verdict_text(const DoctorGemmResult& result, const DoctorGemmArguments& arguments) {
   Text text{"verdict", "", {result.diagnosis.verdict}};
   for (const std::string& sentence : result.diagnosis.rest) text.paragraphs.push_back(sentence);
   if (!result.probe) return text;
   const doctor::GemmProbe& probe = *result.probe;
+  if (result.probed == 0) {
+    text.paragraphs.emplace_back(
+        "The probe's rows end one after the other along K: what the GEMM makes of it tells where the first difference "
+        "enters.");
+    return text;
+  }
   if (probe.parted() != 0) {
     const std::string differ = fmt::format("inputs on which {} of the {} pairs of the first {} explanations differ",
                                            probe.parted(), probe.pairs, result.probed);
@@ -189,7 +206,11 @@ void describe(DoctorGemmArguments& arguments, ArgumentList& list) {
       .needing({"expected"});
   list.add("shown", arguments.most_shown, "how many explanations and elements to list");
   list.add("most_products", arguments.most_products, "how many products to compute in the end, which bounds the time");
-  list.add("probe", arguments.probe, "where to write inputs on which the explanations differ").called("DIR");
+  list.add(
+          "probe", arguments.probe,
+          "where to write inputs on which the explanations differ, or where there is none, that tell where along K the "
+          "first difference enters")
+      .called("DIR");
 }
 
 Document run(const DoctorGemmArguments& arguments, const Context& /*context*/) {
@@ -199,7 +220,7 @@ Document run(const DoctorGemmArguments& arguments, const Context& /*context*/) {
   document.passed = result.diagnosis.correct();
   document.sections =
       sections_of(gemm_verdict_text(result, arguments), gemm_explanations_table(result.diagnosis, arguments.most_shown),
-                  gemm_elements_table(result), undecided_table(result));
+                  gemm_elements_table(result), undecided_table(result), along_k_table(result));
   return document;
 }
 
@@ -216,7 +237,7 @@ std::vector<Experiment> doctor_gemm_experiments() {
            "and "
            "then defects: an operand transposed, a scale missing or applied twice, the last products missing, ... Says "
            "when the data cannot tell some apart, and writes inputs that do.",
-       .result = "text `verdict`, tables `explanations`, `elements`, `undecided`",
+       .result = "text `verdict`, tables `explanations`, `elements`, `undecided`, `along_k`",
        .not_passed = "not a plain GEMM on a tensor core, or not the expected one, or the data does not tell",
        .status_not_passed = 1,
        .examples =

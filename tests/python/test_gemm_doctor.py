@@ -519,3 +519,99 @@ def test_what_is_no_product_is_refused():
     ):  # fmt: skip
         with pytest.raises(kind, match=message):
             call()
+
+
+def wrong_from(first, seed=41, dtype=np.float32):
+    """Operands, and the right sums over the first K elements, but that what comes from one on is cut to 10 bits."""
+    rng = np.random.default_rng(seed)
+    a, b = (fp8lab.encode(rng.normal(0.1, 1, (n, 256)).astype(np.float32), "e4m3") for n in (16, 12))
+
+    def out(depth, left=a, right=b):
+        total = np.zeros((len(left), len(right)), np.float32)
+        for k in range(0, depth, 32):
+            part = fp8lab.gemm(left[:, k : k + 32].copy(), right[:, k : k + 32].copy(), model=MODEL)
+            if k >= first:
+                part = (part.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) * np.float32(1.03)
+            total = total + part
+        return total.astype(dtype)
+
+    return a, b, out
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16] if EXHAUSTIVE else [np.float32])
+def test_prefixes_tell_where_along_k_the_first_difference_enters(dtype):
+    a, b, out = wrong_from(160, dtype=dtype)
+    prefixes = {k: out(k) for k in (32, 64, 128, 160, 192, 224)}
+    found = fp8lab.diagnose_gemm(a, b, out(256), prefixes=prefixes)
+    assert not found.explained and found.first_difference == (160, 192), found
+    said = "The first difference enters along K behind the first 160 elements, and within the first 192."
+    assert said in found.rest and said in str(found)
+    right = wrong_from(256, dtype=dtype)[2]
+    correct = fp8lab.diagnose_gemm(a, b, right(256), prefixes={64: right(64)})
+    assert correct.correct and correct.first_difference is None
+    for wrong, kind, message in (
+        ({64: out(64)[1:]}, ValueError, r"prefixes\[64\] must have shape \(16, 12\)"),
+        ([out(64)], TypeError, "prefixes must be a dict"),
+        ({64: out(64).astype(np.float16)}, TypeError, r"prefixes\[64\] must be "),
+    ):
+        with pytest.raises(kind, match=message):
+            fp8lab.diagnose_gemm(a, b, right(256), prefixes=wrong)
+    if not EXHAUSTIVE:
+        return
+    for wrong, along in (({224: out(224)}, (0, 224)), ({160: out(160)}, (160, 256))):
+        assert fp8lab.diagnose_gemm(a, b, out(256), prefixes=wrong).first_difference == along
+    expected = {"model": MODEL, "promote_k": 32}
+    found = fp8lab.diagnose_gemm(a, b, out(256), prefixes=prefixes, expected=expected)
+    assert found.first_difference == (160, 192)
+    with pytest.raises(ValueError, match="a prefix has 1 to 256 elements of K, not 257"):
+        fp8lab.diagnose_gemm(a, b, out(256), prefixes={257: out(64)})
+
+
+def test_the_probe_of_an_output_that_nothing_explains_tells_where_the_difference_enters():
+    a, b, out = wrong_from(160)
+    found = diagnosed(a, b, out(256))
+    assert not found.explained and found.first_difference is None
+    probe = found.probe()
+    assert probe.a.shape == (16, 256) and probe.pairs == 0
+    ends = [np.flatnonzero(row)[-1] for row in probe.a]
+    assert all(abs(16 * (i + 1) - 1 - end) <= 1 for i, end in enumerate(ends)), ends
+    again = diagnosed(probe.a, probe.b, out(256, probe.a, probe.b))
+    low, high = again.first_difference
+    assert low <= 160 < high and high - low <= 17, again
+    assert f"behind the first {low} elements, and within the first {high}" in " ".join(again.rest)
+
+
+@pytest.mark.skipif(not EXHAUSTIVE, reason="--exhaustive has it: each output takes a second")
+def test_prefixes_of_scaled_operands_have_their_scales():
+    rng = np.random.default_rng(43)
+    given = {"format_a": "e2m1", "format_b": "e2m1"}
+    for recipe, model, formats in (("te_mxfp8", "blackwell_mxf8", {}), ("te_nvfp4", "blackwell_nvf4", given)):
+        qa, qb = (fp8lab.quantize(rng.normal(0, 1, (n, 256)).astype(np.float32), recipe) for n in (32, 24))
+        packing = 2 if formats else 1
+        block = 256 // qa.scale_codes.shape[1]
+
+        def out(depth, qa=qa, qb=qb, packing=packing, block=block, model=model, formats=formats):
+            left, right = (np.ascontiguousarray(q.codes[:, : depth // packing]) for q in (qa, qb))
+            scales = [np.ascontiguousarray(q.scale_codes[:, : depth // block]) for q in (qa, qb)]
+            return fp8lab.gemm(left, right, model=model, scale_a=scales[0], scale_b=scales[1], **formats)
+
+        wrong = out(256)
+        wrong = np.where(np.arange(24) % 3 == 1, wrong * np.float32(1.01), wrong * np.float32(0.99))
+        scales = {"scale_a": qa.scale_codes, "scale_b": qb.scale_codes}
+        found = fp8lab.diagnose_gemm(qa.codes, qb.codes, wrong + out(64), prefixes={128: out(128)}, **scales, **formats)
+        assert not found.explained and found.first_difference == (128, 256), found
+    tiles_a, tiles_b = rng.uniform(0.5, 2, (24, 4)).astype(np.float32), rng.uniform(0.5, 2, (1, 4)).astype(np.float32)
+    right = fp8lab.gemm(A, B, model=MODEL, scale_a=tiles_a, scale_b=tiles_b)
+    cut = fp8lab.gemm(
+        A[:, :256].copy(), B[:, :256].copy(), model=MODEL, scale_a=tiles_a[:, :2].copy(), scale_b=tiles_b[:, :2].copy()
+    )
+    wrong = right + cut * np.float32(0.37) * np.sign(right)
+    for layout in ("nt", "nn", "tn"):
+        a, b = (A.T.copy() if layout[0] == "t" else A), (B.T.copy() if layout[1] == "n" else B)
+        scale_a = tiles_a.T.copy() if layout[0] == "t" else tiles_a
+        scale_b = tiles_b.T.copy() if layout[1] == "n" else tiles_b
+        scales = {"scale_a": scale_a, "scale_b": scale_b, "layout": layout}
+        found = fp8lab.diagnose_gemm(a, b, wrong, prefixes={256: cut}, **scales)
+        assert found.first_difference == (256, 512), found
+        with pytest.raises(ValueError, match="a prefix has a multiple of 128 elements of K"):
+            fp8lab.diagnose_gemm(a, b, wrong, prefixes={64: cut}, **scales)

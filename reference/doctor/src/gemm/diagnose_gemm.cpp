@@ -9,6 +9,7 @@
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "gemm/dequantized.hpp"
+#include "gemm/prefix.hpp"
 #include "gemm/rest.hpp"
 #include "gemm/search.hpp"
 #include "gemm/suggest.hpp"
@@ -52,9 +53,12 @@ class GemmDoctor {
     show(result, found, elements);
     if (!result.explained() && problem_.is_whole()) {
       std::string located = located_sums(problem_, order);
-      if (!found.nearest.empty()) located += " Nearest to the output are exact sums if " + found.nearest + ".";
+      const bool is_small = located.ends_with(small_difference);
+      if (!found.nearest.empty() && !is_small)
+        located += " Nearest to the output are exact sums if " + found.nearest + ".";
       result.rest.push_back(std::move(located));
     }
+    if (result.first_difference) result.rest.push_back(describe(*result.first_difference));
     return result;
   }
 
@@ -121,6 +125,7 @@ class GemmDoctor {
     const std::vector<std::uint64_t> words =
         found.whole ? *found.whole : searcher_.scorer().words(found.candidates.front(), some);
     if (problem_.is_whole()) result.rest = gemm_rest(problem_, some, words);
+    result.first_difference = difference_along_k(problem_, some, words);
     return differing_from(words, some);
   }
 
@@ -162,6 +167,22 @@ class GemmDoctor {
   const GemmDoctorOptions& options_;
   GemmSearcher searcher_;
 };
+
+/// Whether the output over the beginning of K is right: what is expected, or where nothing is, a plain GEMM's.
+bool is_right(const GemmPrefix& prefix, const Operand& a, const Operand& b, const GemmOutput& out,
+              const GemmDoctorOptions& options) {
+  const OperandHead left(a, prefix.depth);
+  const OperandHead right(b, prefix.depth);
+  const GemmOutput head{
+      .format = out.format, .words = prefix.words, .c = out.c, .bias = out.bias, .scale_out = out.scale_out};
+  GemmDoctorOptions own = options;
+  if (own.expected && !own.expected->split_k.empty()) own.expected.reset();  // its ranges are those of all of K
+  const Operand operand_a = left.operand();
+  const Operand operand_b = right.operand();
+  const GemmDiagnosis found = GemmDoctor(operand_a, operand_b, head, own).run();
+  if (!found.expected.empty()) return found.expected_unexplained == 0;
+  return found.explained() && found.explanations.front().is_plain();
+}
 
 /// Takes what explains the output of dequantized operands, if anything does.
 void try_dequantized(GemmDiagnosis& found, const Operand& a, const Operand& b, const GemmOutput& out,
@@ -217,6 +238,12 @@ GemmDiagnosis diagnose_gemm(const Operand& a, const Operand& b, const GemmOutput
   for (const StepType type : {StepType::to_bfloat16, StepType::to_float16}) {
     if (found.explained() || !are_codes) break;
     try_dequantized(found, left, right, out, options, type);
+  }
+  if (!found.explained() && !out.prefixes.empty()) {
+    if (found.first_difference) found.rest.pop_back();
+    found.first_difference = difference_of_prefixes(
+        out.prefixes, a.depth, [&](const GemmPrefix& one) { return is_right(one, left, right, out, options); });
+    found.rest.push_back(describe(*found.first_difference));
   }
   return found;
 }

@@ -205,4 +205,27 @@ GemmProbe probe_gemm(std::span<const GemmExplanation> explanations, const GemmIn
   return *best;
 }
 
+GemmProbe prefix_probe(const GemmInputs& given, std::size_t depth) {
+  const DefaultEnvironment environment;
+  GemmInputs inputs = given;
+  if (inputs.format_a.bits() > 8 || inputs.format_b.bits() > 8) refuse("probes are of formats of at most 8 bits");
+  if (depth != 0) inputs.depth = depth;
+  const auto block_of = [](const std::optional<BlockScales>& blocks) {
+    return blocks ? static_cast<std::size_t>(blocks->block) : std::size_t{2};
+  };
+  const std::size_t unit = std::max(block_of(inputs.blocks_a), block_of(inputs.blocks_b));
+  if (inputs.depth % unit != 0) refuse("K must be a multiple of ", unit, ", not ", inputs.depth);
+  GemmProbe probe = drawn_probe(inputs, 1, false);
+  // Elements of 4 bits are two in a byte.
+  const std::size_t packing = inputs.format_a.bits() == 4 ? 2 : 1;
+  const std::size_t bytes = probe.depth / packing;
+  for (std::size_t row = 0; row < probe.rows; ++row) {
+    const std::size_t share = ((row + 1) * probe.depth + probe.rows - 1) / probe.rows;
+    const std::size_t end = std::min((share + unit - 1) / unit * unit, probe.depth) / packing;
+    std::fill(probe.a.begin() + static_cast<std::ptrdiff_t>(row * bytes + end),
+              probe.a.begin() + static_cast<std::ptrdiff_t>((row + 1) * bytes), std::uint8_t{0});
+  }
+  return probe;
+}
+
 }  // namespace fp8lab::doctor

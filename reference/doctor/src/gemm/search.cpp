@@ -81,7 +81,12 @@ ReadBlocks simplest_reading(const SuggestedDeparture& one, std::size_t depth) {
 }  // namespace
 
 GemmSearcher::GemmSearcher(const GemmProblem& problem, const GemmDoctorOptions& options, StepType dequantized)
-    : problem_(problem), options_(options), dequantized_(dequantized), scorer_(problem), stages_(problem, dequantized) {
+    : problem_(problem),
+      options_(options),
+      dequantized_(dequantized),
+      scorer_(problem),
+      stages_(problem, dequantized, options.without) {
+  for (const std::string& name : options.without) static_cast<void>(find_gemm_departure(name));
   if (options.expected) expected_ = expected_candidate(*options.expected, problem);
 }
 
@@ -144,7 +149,7 @@ void GemmSearcher::try_stale_tile(GemmFindings& found, std::span<const std::size
   const std::size_t all = problem_.known();
   const bool is_affordable = all * problem_.facts().depth <= options_.most_products;
   const bool is_some = found.candidates.front().matches * 4 > found.checked;
-  if (!problem_.is_whole() || found.unexplained() == 0 || !is_some) return;
+  if (!problem_.is_whole() || found.unexplained() == 0 || !is_some || stages_.is_left_out(&stale_tile())) return;
   const std::size_t tried = std::min<std::size_t>(most_wholes, found.candidates.size());
   for (std::size_t number = 0; number < tried; ++number) {
     const GemmCandidate& base = found.candidates[number];
@@ -179,6 +184,7 @@ void GemmSearcher::add_scaled(GemmFindings& found, std::span<const std::size_t> 
   std::vector<GemmCandidate> bases = stages_.usual();
   found.searched += bases.size();
   auto scaled = scaled_candidates(problem_, scorer_, std::move(bases), order, sieve.size(), options_.most_products);
+  std::erase_if(scaled, [&](const GemmCandidate& one) { return stages_.is_left_out(one.departure); });
   scorer_.score(scaled, sieve);
   std::ranges::move(scaled, std::back_inserter(found.candidates));
 }
@@ -210,6 +216,7 @@ void GemmSearcher::add_suggested(GemmFindings& found, std::span<const std::size_
     found.searched += some.size();
     if (one.scaled_by != ScaledBy::nothing) {
       some = scaled_candidates(problem_, scorer_, std::move(some), order, sieve.size(), options_.most_products);
+      std::erase_if(some, [&](const GemmCandidate& candidate) { return stages_.is_left_out(candidate.departure); });
     }
     add_unusual(found, std::move(some), sieve);
     if (best_of(found.candidates) == sieve.size()) break;

@@ -24,6 +24,7 @@ Operand as_read(Operand operand, const SideReading& side, const GemmReading& rea
 
 void GemmStages::add(std::vector<GemmCandidate>& all, const GemmDeparture* departure, std::size_t depth,
                      GemmSearch search, std::span<const std::size_t> blocks, bool is_suggested) const {
+  if (is_left_out(departure)) return;
   const GemmReading& reading = reading_of(departure);
   const Operand a = as_read(problem_.a(), reading.a, reading);
   const Operand b = as_read(problem_.b(), reading.b, reading);
@@ -129,6 +130,13 @@ std::vector<GemmCandidate> GemmStages::missing_addends() const {
     if (is_missing) add(all, &one, problem_.facts().depth);
   }
   return all;
+}
+
+bool GemmStages::is_left_out(const GemmDeparture* departure) const {
+  if (departure == nullptr || without_.empty()) return false;
+  return std::ranges::any_of(parts_of(*departure), [&](const GemmDeparture* one) {
+    return std::ranges::find(without_, one->name) != without_.end();
+  });
 }
 
 }  // namespace fp8lab::doctor

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "gemm/candidates.hpp"
@@ -13,8 +14,10 @@ namespace fp8lab::doctor {
 
 class GemmStages {
  public:
-  /// The problem must outlive it. Hypotheses are about operands that were dequantized to `dequantized`.
-  GemmStages(const GemmProblem& problem, StepType dequantized) : problem_(problem), dequantized_(dequantized) {}
+  /// The problem and the names must outlive it. Hypotheses are about operands that were dequantized to `dequantized`,
+  /// and have no departure called as one of `without`.
+  GemmStages(const GemmProblem& problem, StepType dequantized, std::span<const std::string> without)
+      : problem_(problem), dequantized_(dequantized), without_(without) {}
 
   /// GEMMs as they usually are. Throws std::invalid_argument where no model takes the operands.
   [[nodiscard]] std::vector<GemmCandidate> usual() const;
@@ -27,6 +30,8 @@ class GemmStages {
                                                 std::span<const std::size_t> blocks) const;
   /// GEMMs that leave out c, the bias or both.
   [[nodiscard]] std::vector<GemmCandidate> missing_addends() const;
+  /// Whether it, or one of both that it is made of, is not to be searched.
+  [[nodiscard]] bool is_left_out(const GemmDeparture* departure) const;
 
  private:
   void add(std::vector<GemmCandidate>& all, const GemmDeparture* departure, std::size_t depth,
@@ -37,6 +42,7 @@ class GemmStages {
 
   const GemmProblem& problem_;
   StepType dequantized_;
+  std::span<const std::string> without_;
 };
 
 }  // namespace fp8lab::doctor

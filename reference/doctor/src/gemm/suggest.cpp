@@ -497,7 +497,7 @@ std::string located_sums(const GemmProblem& problem, std::span<const std::size_t
   text << "; ";
   columns.put(text);
   text << ".";
-  if (rows.are_near() && columns.are_near()) text << " What differs is small: the accumulation, or a rounding.";
+  if (rows.are_near() && columns.are_near()) text << ' ' << small_difference;
   return text.str();
 }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gemm/problem.hpp"
@@ -32,6 +33,8 @@ struct SuggestedDeparture {
 [[nodiscard]] std::vector<SuggestedDeparture> suggested_departures(const GemmProblem& problem,
                                                                    std::span<const std::size_t> order);
 
+/// The end of located_sums() where all elements are near exact sums.
+inline constexpr std::string_view small_difference = "What differs is small: the accumulation, or a rounding.";
 /// Which rows and columns of an output are near exact sums, which are a number times these, and how often blocks of K
 /// count: a sentence, "Located: ...".
 [[nodiscard]] std::string located_sums(const GemmProblem& problem, std::span<const std::size_t> order);

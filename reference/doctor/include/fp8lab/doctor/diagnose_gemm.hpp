@@ -52,6 +52,12 @@ struct FoundDeparture {
   friend bool operator==(const FoundDeparture&, const FoundDeparture&) = default;
 };
 
+/// The output of the same GEMM over the first elements of K alone.
+struct GemmPrefix {
+  std::size_t depth;                 ///< how many; whole blocks and tiles of scales
+  std::span<const std::byte> words;  ///< as those of the whole output, (M, N)
+};
+
 /// The output of a GEMM of (M, K) and (N, K), or some elements of it, and what its epilogue adds and multiplies with.
 struct GemmOutput {
   Format format = binary32;               ///< binary32, or a format of up to 16 bits
@@ -60,6 +66,15 @@ struct GemmOutput {
   std::span<const float> c = {};          ///< (M, N), or empty
   std::span<const float> bias = {};       ///< N elements, or empty
   float scale_out = 1;                    ///< multiplies the result, which is then rounded
+  /// Outputs over less of K, of which is asked where the first difference enters if nothing explains this one.
+  std::vector<GemmPrefix> prefixes = {};
+};
+
+/// Where along K an output begins to differ: the products of elements [from, to) of K bring the first difference.
+struct FirstDifference {
+  std::size_t from, to;
+
+  friend bool operator==(const FirstDifference&, const FirstDifference&) = default;
 };
 
 /// A GEMM recipe and departures from it, and how many elements they explain.
@@ -113,6 +128,9 @@ struct GemmDiagnosis {
   /// for each kind and place. There, a is what it predicts, and b is what is there.
   std::vector<std::string> rest;
   std::string verdict;  ///< a sentence
+  /// Where along K the first difference enters, where nothing explains the output, and prefixes or elements whose
+  /// products end early tell it, as those of prefix_probe() do. `rest` says it, too.
+  std::optional<FirstDifference> first_difference = {};
 
   std::string expected = {};             ///< the expected GEMM in words; empty: none was
   std::size_t expected_checked = 0;      ///< elements that were compared with the expected GEMM
@@ -145,6 +163,8 @@ struct GemmDoctorOptions {
   /// The GEMM that is expected: the first hypothesis. Left out: any plain GEMM.
   /// (Its output is binary32, which stands for any, or that of the GEMM.)
   std::optional<GemmRecipe> expected = {};
+  /// Names of departures that are not searched: what is said without a row of the table.
+  std::vector<std::string> without = {};
 };
 
 /// Names the tensor core, promotion, split-K, order, use of scales and rounding by which the output follows from its
@@ -184,5 +204,11 @@ struct GemmProbe : ProbedPairs {
 /// operands of more than 8 bits.
 [[nodiscard]] GemmProbe probe_gemm(std::span<const GemmExplanation> explanations, const GemmInputs& inputs,
                                    std::size_t depth = 0);
+
+/// Inputs that tell where along K a first difference enters: row i of M is 0 from element (i + 1) * K / M on, rounded
+/// up to whole blocks of scales, so that the output has the GEMM over M beginnings of K. What the GEMM makes of them is
+/// diagnosed as any output. At most 64 rows and columns; `depth` elements of K, or those of `inputs` where it is 0.
+/// Throws std::invalid_argument for operands of more than 8 bits.
+[[nodiscard]] GemmProbe prefix_probe(const GemmInputs& inputs, std::size_t depth = 0);
 
 }  // namespace fp8lab::doctor
