@@ -220,6 +220,14 @@ def test_codes_of_which_half_are_missing_are_told():
     assert not any("missing" in note for note in flat.notes), flat
 
 
+def test_blocks_of_fp4_with_dimensions_of_their_own_are_whole():
+    """gpt-oss stores (experts, rows, blocks, bytes of a block)."""
+    x = np.random.default_rng(7).standard_normal((256, 512)).astype(np.float32)
+    q = fp8lab.quantize(x, "ocp_mxfp4")
+    found = fp8lab.diagnose(x, q.codes.reshape(1, 256, 16, 16), q.scale_codes.reshape(1, 256, 16), expected="ocp_mxfp4")
+    assert found.correct and not any("missing" in note for note in found.notes), found
+
+
 def test_where_nothing_fits_the_nearest_is_told():
     noise = np.random.default_rng(1).integers(0, 127, (64, 512), dtype=np.uint8)
     found = fp8lab.diagnose(planted.X, noise, format="e4m3")

@@ -2,26 +2,32 @@
 """fp8lab.diagnose_gemm on outputs that are a number times the right one, and on kernels that read scales, rows and
 products wrong. Each defect is planted in NumPy, in what ``fp8lab.gemm`` is given or in what it gives."""
 
+import importlib
+import itertools
+
 import fp8lab
 import ml_dtypes
 import numpy as np
 import pytest
 from gemm_recomputed import departure, diagnosed
+from gemm_recomputed import diagnosed as recomputed_diagnosis
 from sampled import EXHAUSTIVE, sampled
 
 F = np.float32
 HOPPER = "hopper_wgmma_fp8"
-KINDS = ("normal", "outliers", "lognormal") if EXHAUSTIVE else ("outliers",)
+KINDS = ("normal", "outliers", "lognormal", "sparse") if EXHAUSTIVE else ("outliers",)
 
 
 def values(kind, rows, columns, seed):
-    """Three kinds of tensors."""
+    """Four kinds of tensors; of a sparse one four of five elements are 0."""
     rng = np.random.default_rng(seed)
     x = rng.normal(0.1, 1, (rows, columns))
     if kind == "outliers":
         x[:, :: max(columns // 8, 1)] *= 40
     if kind == "lognormal":
         x = np.exp(rng.normal(0, 1.5, x.shape)) * rng.choice([-1, 1], x.shape)
+    if kind == "sparse":
+        x[rng.random(x.shape) < 0.8] = 0
     return x.astype(F)
 
 
@@ -117,8 +123,6 @@ def test_scales_of_tiles_and_of_nvfp4_blocks_that_are_read_wrong_are_named(kind)
     def powers(x):
         return (x.view(np.uint32) & 0x7F800000).view(F)
 
-    as_bytes = np.ldexp(F(1), np.frombuffer(tiles_a.tobytes(), np.uint8)[: tiles_a.size].astype(int) - 127)
-    as_bytes = np.minimum(as_bytes, F(2.0**60)).astype(F).reshape(tiles_a.shape)
     for scale_a, scale_b, defect in (
         (powers(tiles_a), tiles_b, "scales_a_without_mantissa"),
         (powers(tiles_a), powers(tiles_b), "scales_without_mantissa"),
@@ -128,9 +132,13 @@ def test_scales_of_tiles_and_of_nvfp4_blocks_that_are_read_wrong_are_named(kind)
     ):
         out = fp8lab.gemm(a, b, model=HOPPER, scale_a=np.ascontiguousarray(scale_a), scale_b=scale_b)
         check(diagnosed(a, b, out, scale_a=tiles_a, scale_b=tiles_b), defect)
-    if as_bytes.max() < 2.0**60:
-        out = fp8lab.gemm(a, b, model=HOPPER, scale_a=as_bytes, scale_b=tiles_b)
-        check(diagnosed(a, b, out, scale_a=tiles_a, scale_b=tiles_b), "scale_words_a_as_bytes")
+    # Bytes near 127, so that they are scales near 1 as E8M0.
+    words = rng.integers(110, 140, (32, 4, 4)).astype(np.uint8)
+    words[:, :, 3] = 0x3F
+    tiles_a = words.reshape(32, 16).view(F)
+    as_bytes = np.ldexp(F(1), words.ravel()[: tiles_a.size].astype(int) - 127).astype(F).reshape(tiles_a.shape)
+    out = fp8lab.gemm(a, b, model=HOPPER, scale_a=as_bytes, scale_b=tiles_b)
+    check(diagnosed(a, b, out, scale_a=tiles_a, scale_b=tiles_b), "scale_words_a_as_bytes")
     qa, qb = (fp8lab.quantize(values(kind, n, 256, n), "te_nvfp4") for n in (32, 24))
     given = {"format_a": "e2m1", "format_b": "e2m1"}
     cut = (qa.scale_codes & 0x78).astype(np.uint8)
@@ -339,3 +347,81 @@ def test_scales_of_blocks_that_wrap_around_or_multiply_sums_are_named(kind):
     found = diagnosed(qx.codes, qw.codes, total, scale_a=a, scale_b=b)
     check(found, "block_scales_after_sums")
     assert found.explanations[0].models == ("cuda_cores",), found
+
+
+def test_float32_sums_of_sparse_codes_are_correct_only_where_they_are_a_tensor_cores_bits():
+    a, b = codes("sparse", 24, 256, 31), codes("sparse", 20, 256, 32)
+    x, y = fp8lab.decode(a, "e4m3"), fp8lab.decode(b, "e4m3")
+    out = np.zeros((24, 20), F)
+    for k in range(256):
+        out = out + x[:, k, None] * y[None, :, k]
+    models = (HOPPER, "blackwell_tcgen05_fp8")
+    same = [np.array_equal(fp8lab.gemm(a, b, model=model), out) for model in models]
+    assert same == [False, True]  # few products are not 0: 25 bits hold their sums
+    for model, is_same in zip(models, same, strict=True):
+        found = diagnosed(a, b, out, expected=model)
+        assert found.correct == is_same and (found.expected_unexplained == 0) == is_same, found
+
+
+# 5. The departures are what names them.
+
+
+class Asked:
+    """Arguments of a diagnosis, which is made where something asks for more than to check it."""
+
+    def __init__(self, args, given):
+        self.args, self.given, self.made = args, given, None
+
+    def __getattr__(self, name):
+        if self.made is None:
+            self.made = recomputed_diagnosis(*self.args, **self.given)
+        return getattr(self.made, name)
+
+
+def cases_of(test):
+    """The arguments of each case of a test."""
+    marks = [mark for mark in test.pytestmark if mark.name == "parametrize"]
+    choices = []
+    for mark in marks:
+        names, values = mark.args
+        names = [names] if isinstance(names, str) else list(names)
+        choices.append([dict(zip(names, one if len(names) > 1 else [one], strict=True)) for one in values])
+    for some in itertools.product(*choices):
+        yield {name: value for one in some for name, value in one.items()}
+
+
+def is_of_kinds(one):
+    return any(mark.args and mark.args[0] == "kind" for mark in getattr(one, "pytestmark", []))
+
+
+DEFECT_TESTS = [name for name, one in sorted(globals().items()) if name.startswith("test_") and is_of_kinds(one)]
+
+
+@pytest.mark.sample(8)
+@pytest.mark.parametrize("name", DEFECT_TESTS)
+def test_without_its_departure_a_defect_has_another_verdict(name, monkeypatch):
+    left_out, wrong = [], []
+    module = importlib.import_module("fp8lab._gemm_doctor")
+    core = module._core
+
+    class Core:
+        def __getattr__(self, one):
+            return getattr(core, one)
+
+        def diagnose_gemm(self, *args):
+            return core.diagnose_gemm(*args[:-1], left_out)
+
+    def mutated(asked, defect):
+        left_out[:] = [defect]
+        monkeypatch.setattr(module, "_core", Core())
+        found = fp8lab.diagnose_gemm(*asked.args, **asked.given)
+        monkeypatch.setattr(module, "_core", core)
+        names = {one.name for one in found.explanations[0].departures} if found.explained else set()
+        if found.correct or defect in names:
+            wrong.append((defect, found))
+
+    monkeypatch.setitem(globals(), "check", mutated)
+    monkeypatch.setitem(globals(), "diagnosed", lambda *args, **given: Asked(args, given))
+    for case in cases_of(globals()[name]):
+        globals()[name](**case)
+    assert not wrong, wrong

@@ -129,6 +129,14 @@ def planted(number):
 BLOCKS = {"k_blocks", "head_dropped", "tail_dropped", "head_twice", "tail_twice", "accumulator_kept"}
 
 
+# A departure of both operands is one of each.
+OF_BOTH = {
+    "scales_missing": ("scale_a_missing", "scale_b_missing"),
+    "codes_as_other_format": ("codes_a_as_other_format", "codes_b_as_other_format"),
+    "operand_rows_exchanged": ("operand_rows_a_exchanged", "operand_rows_b_exchanged"),
+}
+
+
 def outcome(number, diagnose=fp8lab.diagnose_gemm):
     """``named``, ``located``, or what is wrong about the verdict."""
     kernel, pair, out, right = planted(number)
@@ -142,6 +150,7 @@ def outcome(number, diagnose=fp8lab.diagnose_gemm):
     if found.correct:
         return f"{number}: {pair} is called correct"
     told = {one.name for one in found.explanations[0].departures}
+    told |= {one for name in told for one in OF_BOTH.get(name, ())}
     wanted = [BLOCKS if READ.get(name, ("", 0))[0] == "k" else {name} for name in pair]
     if found.explained and all(told & names for names in wanted):
         return "named"
