@@ -237,3 +237,35 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch):
     for command in commands:
         done = run(command.removeprefix("fp8lab ").partition("  #")[0])
         assert done.returncode in (0, 1) and not done.stderr, done.stderr
+
+
+def test_the_probe_of_what_nothing_explains_tells_where_along_k_it_begins(tmp_path):
+    values = np.concatenate([e4m3_values(), [np.nan]])
+
+    def kernel(a, b):
+        """Whole numbers, whose sums are exact; those from k = 96 on are cut to 10 bits and 3 % too large."""
+        x, y = (np.where(codes < 128, 1, -1) * values[codes & 0x7F] for codes in (a, b))
+        rest = (x[:, 96:] @ y[:, 96:].T).astype(np.float32)
+        rest = (rest.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) * np.float32(1.03)
+        return (x[:, :96] @ y[:, :96].T).astype(np.float32) + rest
+
+    rng = np.random.default_rng(5)
+    a, b = (rng.choice([0x38, 0x40, 0x44, 0xB8, 0xC0], (n, K)).astype(np.uint8) for n in (M, N))
+    for name, array in {"a": a, "b": b, "out": kernel(a, b)}.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    done = run(
+        f"doctor-gemm {tmp_path}/a.npy {tmp_path}/b.npy {tmp_path}/out.npy --format-a e4m3 --format-b e4m3 "
+        f"--probe {tmp_path}/probe"
+    )
+    assert done.returncode == 1 and "The probe's rows end one after the other along K" in words(done.stdout), done
+    assert "where along K the first difference enters" in words((tmp_path / "probe" / "probe.txt").read_text())
+    a, b = np.load(tmp_path / "probe" / "a.npy"), np.load(tmp_path / "probe" / "b.npy")
+    ends = [np.flatnonzero(row)[-1] + 1 for row in a]
+    assert a.shape == (M, K) and all(abs(end - K * (i + 1) / M) < 2 for i, end in enumerate(ends)), ends
+    np.save(tmp_path / "answer.npy", kernel(a, b))
+    arguments = f"{tmp_path}/probe/a.npy {tmp_path}/probe/b.npy {tmp_path}/answer.npy --format-a e4m3 --format-b e4m3"
+    done = run(f"doctor-gemm {arguments} --out {tmp_path}/found")
+    results = tmp_path / "found" / "doctor_gemm.json"
+    (first,), (last,) = (column(results, "along_k", name) for name in ("from", "to"))
+    assert first <= 96 < last and last - first <= K // M + 3, (first, last)
+    assert f"behind the first {first} elements, and within the first {last}" in words(done.stdout)
