@@ -104,7 +104,7 @@ def activation(
     beta2: float | None = None,
     out_dtype: str | None = None,
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
     """An activation of each element, or a gated one of each row.
@@ -134,7 +134,7 @@ def activation(
     array, shape = as_rows(x, "x")
     row, result_shape = _activation(name, shape)
     parameters = _parameters(row.name, limit, alpha, offset, beta1, beta2)
-    options = options_of(functions, threads)
+    options = options_of(functions, threads, array[0].size)
     result, words = result_of(out, result_shape, out_dtype, array[1])
     _core.activation(row.name, parameters, apart_from(array, words, not row.gated), None, words, 0, options)
     return result
@@ -165,7 +165,7 @@ def activation_backward(
     bias_gradient: bool = False,
     out_dtype: str | None = None,
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
     out: Array | None = None,
 ) -> Any:
     """The gradient by x of an activation.
@@ -190,9 +190,9 @@ def activation_backward(
     Source: as of ``activation``; the sums ``common/cast/core/common.cuh``, whose order is another one.
     """
     wants_sums = check_bool(bias_gradient, "bias_gradient")
-    options = options_of(functions, threads)
     given = limit, alpha, offset, beta1, beta2
     row, parameters, gradient, array, result, words = _backward(name, grad, x, given, out_dtype, out)
+    options = options_of(functions, threads, array[0].size)
     sums = np.zeros(array[0].shape[1] if wants_sums else 0, np.float32)
     _core.activation_backward(row.name, parameters, gradient, array, None, words, sums, 0, options)
     return (result, sums) if wants_sums else result
@@ -224,7 +224,7 @@ def scaled_activation(
     interleave: int = 0,
     out_dtype: str | None = None,
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
     """An activation times a scale for each row, as a mixture of experts has it: rounded once, behind both.
@@ -252,7 +252,7 @@ def scaled_activation(
     size = _check_scaled(row, result_shape[-1], interleave)
     parameters = _parameters(row.name, limit, alpha, offset, beta1, beta2)
     of_rows = of_each_row(scales, "scales", array[0].shape[0])
-    options = options_of(functions, threads)
+    options = options_of(functions, threads, array[0].size)
     result, words = result_of(out, result_shape, out_dtype, array[1])
     of_rows = apart(of_rows, words[0])
     _core.activation(row.name, parameters, apart_from(array, words, not row.gated), of_rows, words, size, options)
@@ -273,7 +273,7 @@ def scaled_activation_backward(
     interleave: int = 0,
     out_dtype: str | None = None,
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
     out: Array | None = None,
 ) -> tuple[Array, Array]:
     """The gradients by x and by the scales of ``scaled_activation``.
@@ -295,9 +295,9 @@ def scaled_activation_backward(
 
     Source: as of ``scaled_activation``.
     """
-    options = options_of(functions, threads)
     given = limit, alpha, offset, beta1, beta2
     row, parameters, gradient, array, result, words = _backward(name, grad, x, given, out_dtype, out)
+    options = options_of(functions, threads, array[0].size)
     size = _check_scaled(row, gradient[0].shape[1], interleave)
     of_rows = of_each_row(scales, "scales", array[0].shape[0])
     sums = np.zeros(of_rows.shape, np.float32)

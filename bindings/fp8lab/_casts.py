@@ -105,7 +105,7 @@ def encode(
     via: str | Format | None = None,
     via_profile: str | Profile | None = None,
     via_rounding: str | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
     """Encode numbers as codes of a small format, each rounded once from its own precision.
@@ -136,8 +136,8 @@ def encode(
         float64 only. ``chain_differences`` counts what that changes.
     via_profile, via_rounding
         The policy of that first cast: the profile ``ieee`` and its rounding if left out.
-    threads : int
-        Threads to use; the result does not depend on it.
+    threads : int, optional
+        All cores if left out, and one for a call of microseconds; no result depends on it.
     out : ndarray of uint8 (uint16 for formats of more than 8 bits), optional
         Where to write, of x's shape and C-contiguous. Inputs that overlap it are copied first.
 
@@ -161,7 +161,7 @@ def encode(
     words, count = _random_bits(
         random_bits, random_count, check_choice(random_sharing, "random_sharing", ("none", "ptx")), array.size
     )
-    number = check_threads(threads)
+    number = check_threads(threads, array.size)
     result = output(out, array.shape, code_dtype(own))
     if out is not None:
         array, words = apart(array, result), None if words is None else apart(words, result)
@@ -219,7 +219,7 @@ def chain_differences(
     via_profile: str | Profile = "ieee",
     via_rounding: str | None = None,
     most: int = 8,
-    threads: int = 1,
+    threads: int | None = None,
 ) -> ChainDifferences:
     """Count and locate the elements whose codes differ when they are rounded to ``via`` first.
 
@@ -254,7 +254,7 @@ def chain_differences(
         as_profile(via_profile, "via_profile"),
         _rounding(via_rounding, "via_rounding"),
         check_int(most, "most", 0, 2**31),
-        check_threads(threads),
+        check_threads(threads, array.size),
     )
     return ChainDifferences(array.size, count, np.asarray(indices, np.int64))
 
@@ -325,7 +325,9 @@ def unpack_pairs(packed: Any, count: int | None = None, *, out: Array | None = N
     return result
 
 
-def decode(codes: Any, format: str | Format | None = None, *, threads: int = 1, out: Array | None = None) -> Array:
+def decode(
+    codes: Any, format: str | Format | None = None, *, threads: int | None = None, out: Array | None = None
+) -> Array:
     """The values of codes, exactly.
 
     Parameters
@@ -334,8 +336,8 @@ def decode(codes: Any, format: str | Format | None = None, *, threads: int = 1, 
         A float8 type carries its format.
     format : str or Format, optional
         One of ``formats()``, or a ``Format`` of your own; ``e4m3`` if left out. Of codes that carry theirs, the same.
-    threads : int
-        Threads to use.
+    threads : int, optional
+        All cores if left out, and one for a call of microseconds; no result depends on it.
     out : ndarray of float32, optional
         Where to write, of codes' shape and C-contiguous. Codes that overlap it are copied first.
 
@@ -351,7 +353,7 @@ def decode(codes: Any, format: str | Format | None = None, *, threads: int = 1, 
     """
     array, own = as_codes(codes, "codes", format)
     result = output(out, array.shape, np.float32)
-    _core.decode(array if out is None else apart(array, result), result, own, check_threads(threads))
+    _core.decode(array if out is None else apart(array, result), result, own, check_threads(threads, array.size))
     return result
 
 
@@ -362,7 +364,7 @@ def cast_to_representable(
     scale: float = 1.0,
     profile: str | Profile = "cuda_satfinite",
     rounding: str | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
     """Numbers as they come back from a trip through a small format under a scale.
@@ -408,7 +410,7 @@ def cast_to_representable(
         check_real(scale, "scale"),
         as_profile(profile, "profile"),
         _rounding(rounding, "rounding"),
-        check_threads(threads),
+        check_threads(threads, array.size),
     )
     return result
 

@@ -234,7 +234,7 @@ def diagnose(
     expected: str | NamedRecipe | Recipe | None = None,
     direction: str | None = None,
     shown: int = 10,
-    threads: int = 1,
+    threads: int | None = None,
 ) -> Diagnosis:
     """Names what a kernel did, from a tensor and the codes and scales that the kernel made of it.
 
@@ -262,8 +262,8 @@ def diagnose(
         ``rowwise`` or ``columnwise``. Left out: rowwise is searched first, then columnwise.
     shown : int
         Explanations and discriminating elements that are listed.
-    threads : int
-        The result does not depend on it.
+    threads : int, optional
+        All cores if left out, and one for a call of microseconds; no result depends on it.
 
     Returns
     -------

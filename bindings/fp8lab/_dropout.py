@@ -33,7 +33,7 @@ def dropout(
     seed: int,
     offset: int = 0,
     out_dtype: str | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     out: Array | None = None,
 ) -> tuple[Array, Array]:
     """x / (1 - probability) where an element is kept, else 0: every bit is the kernel's.
@@ -65,7 +65,7 @@ def dropout(
     if state[1] % 4:
         raise ValueError(f"offset must be a multiple of 4, not {state[1]}")
     mask = np.zeros(result.size // 8, np.uint8)
-    _core.dropout(share, state, given, words, mask, check_threads(threads))
+    _core.dropout(share, state, given, words, mask, check_threads(threads, result.size))
     return result, mask
 
 
@@ -75,7 +75,7 @@ def dropout_backward(
     probability: float,
     *,
     out_dtype: str | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
     """The gradient of ``dropout``: grad / (1 - probability) where the mask says so, else 0.
@@ -101,7 +101,7 @@ def dropout_backward(
     if bits.size * 8 != result.size:
         raise ValueError(f"mask must have {result.size // 8} bytes, a bit for each element of grad, not {bits.size}")
     own = apart(np.ascontiguousarray(bits).reshape(-1), words[0])
-    _core.dropout(share, None, given, words, own, check_threads(threads))
+    _core.dropout(share, None, given, words, own, check_threads(threads, result.size))
     return result
 
 

@@ -67,7 +67,7 @@ def functions() -> list[str]:
     return list(FUNCTIONS)
 
 
-def elementary(name: str, x: Any, *, threads: int = 1, out: Array | None = None) -> Array:
+def elementary(name: str, x: Any, *, threads: int | None = None, out: Array | None = None) -> Array:
     """An elementary function of each element, rounded correctly: the same bits on every processor.
 
     Parameters
@@ -75,8 +75,8 @@ def elementary(name: str, x: Any, *, threads: int = 1, out: Array | None = None)
     name : str
         ``exp``, ``exp2``, ``tanh``, ``log``, ``log2``, ``log1p``, ``rsqrt``, ``sin`` or ``cos``.
     x : array_like of float32
-    threads : int
-        Threads to use; no result depends on it.
+    threads : int, optional
+        All cores if left out, and one for a call of microseconds; no result depends on it.
     out : ndarray of float32, of x's shape, optional
 
     Returns
@@ -85,7 +85,7 @@ def elementary(name: str, x: Any, *, threads: int = 1, out: Array | None = None)
     """
     kind = check_choice(name, "name", _ELEMENTARY)
     array = as_float32(x, "x")
-    number = check_threads(threads)
+    number = check_threads(threads, array.size)
     result = output(out, array.shape, np.float32)
     _core.elementary(kind, apart(array, result), result, number)
     return result

@@ -214,12 +214,16 @@ def run(name: str, given: dict[str, Any], out: Any = None) -> Document:
         for argument in facts["arguments"]
         if given.get(argument["name"]) is not None
     }
+    if any(argument["name"] == "threads" for argument in facts["arguments"]) and "threads" not in arguments:
+        arguments["threads"] = [check_threads(None)]
     path = None if out is None else check_path(out, "out")
     return Document(_core.run_experiment(facts["name"], arguments, path, called))
 
 
 def _default(argument: Facts) -> Any:
     value = json.loads(argument["default"])
+    if argument["name"] == "threads":
+        return None
     if argument["kind"] != "flag" and (argument["is_optional"] or argument["excludes"] or argument["needs"]):
         return None
     return tuple(value) or None if argument["is_list"] else value
@@ -235,6 +239,8 @@ def _type(argument: Facts) -> str:
 
 def _described(argument: Facts) -> str:
     """The default in words, where the signature has none."""
+    if argument["name"] == "threads":
+        return "all cores if left out; they change nothing but the time"
     text = "; ".join(part for part in (argument["help"], argument["conditions"]) if part)
     if argument["otherwise"]:
         return f"{text}; {argument['otherwise']} if left out"

@@ -405,7 +405,7 @@ def _operand(
     x = on_host(x)
     scale = tuple(on_host(part) for part in scale) if isinstance(scale, tuple) else on_host(scale)
     model = _scale_model(x, argument, format, scale, transposed)
-    operand, rows = gemm_operand(x, argument, format, scale, model, transposed, swizzled)
+    operand, rows, _ = gemm_operand(x, argument, format, scale, model, transposed, swizzled)
     matrix = matrix_of(x, argument, format)
     own = matrix.format if matrix.format is not None and matrix.format.bits <= 8 else None
     return operand, rows, matrix.shape[not transposed], own

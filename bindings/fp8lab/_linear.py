@@ -357,7 +357,7 @@ def _run(
     out = copied(main_grad) if main_grad is not None else empty(shape, np.float32 if dtype == "float32" else np.uint16)
     _core.linear_pass(
         pass_name, core._made, a, b, out, bias, main_grad is not None,
-        _random_bits(random_bits), check_name(zero_rule, "zero_rule"), check_threads(threads),
+        _random_bits(random_bits), check_name(zero_rule, "zero_rule"), check_threads(threads, 4 * shape[0] * shape[1]),
         check_bool(check_shapes, "check_shapes"), as_parallel(parallel)._core(),
     )  # fmt: skip
     return _typed(out, dtype)
@@ -372,7 +372,7 @@ def linear(
     output_scale: float | AmaxHistory | None = None,
     parallel: TensorParallel | None = None,
     zero_rule: str = "floor",
-    threads: int = 1,
+    threads: int | None = None,
     check_shapes: bool = True,
 ) -> Any:
     """``x @ w.T + bias`` of a Linear layer, bit for bit as the recipe's system computes it; Ctrl-C stops it.
@@ -405,8 +405,8 @@ def linear(
         all of dy.
     zero_rule : str
         As for ``mma``.
-    threads : int
-        The result does not depend on it.
+    threads : int, optional
+        All cores if left out, and one for a call of microseconds; no result depends on it.
     check_shapes : bool
         Sizes that the recipe's system refuses (``shape_fits`` tells them) are refused here, too.
 
@@ -446,7 +446,7 @@ def linear_dgrad(
     random_bits: Any = None,
     parallel: TensorParallel | None = None,
     zero_rule: str = "floor",
-    threads: int = 1,
+    threads: int | None = None,
     check_shapes: bool = True,
 ) -> Any:
     """``dy @ w``, the gradient of a Linear layer's input, bit for bit as the recipe's system computes it; Ctrl-C stops
@@ -485,7 +485,7 @@ def linear_wgrad(
     random_bits: Any = None,
     parallel: TensorParallel | None = None,
     zero_rule: str = "floor",
-    threads: int = 1,
+    threads: int | None = None,
     check_shapes: bool = True,
 ) -> Array:
     """``dy.T @ x``, the gradient of a Linear layer's weight, bit for bit as the recipe's system computes it; Ctrl-C

@@ -44,7 +44,7 @@ def layernorm(
     zero_centered_gamma: bool = False,
     out_dtype: str | None = None,
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
     out: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     """LayerNorm of each row, with what the backward pass needs.
@@ -73,7 +73,7 @@ def layernorm(
     weights = as_vector(gamma, "gamma", shape[-1])
     biases = as_vector(beta, "beta", shape[-1])
     parameters = _eps(eps), check_bool(zero_centered_gamma, "zero_centered_gamma")
-    options = options_of(functions, threads)
+    options = options_of(functions, threads, array[0].size)
     result, words = result_of(out, shape, out_dtype, array[1])
     mean, rsigma = (np.empty(array[0].shape[0], np.float32) for _ in range(2))
     array, weights, biases = (apart_from(one, words) for one in (array, weights, biases))
@@ -89,7 +89,7 @@ def rmsnorm(
     zero_centered_gamma: bool = False,
     out_dtype: str | None = None,
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
     out: Array | None = None,
 ) -> tuple[Array, Array]:
     """RMSNorm of each row, with what the backward pass needs.
@@ -113,7 +113,7 @@ def rmsnorm(
     array, shape = as_nonempty_rows(x)
     weights = as_vector(gamma, "gamma", shape[-1])
     parameters = _eps(eps), check_bool(zero_centered_gamma, "zero_centered_gamma")
-    options = options_of(functions, threads)
+    options = options_of(functions, threads, array[0].size)
     result, words = result_of(out, shape, out_dtype, array[1])
     rsigma = np.empty(array[0].shape[0], np.float32)
     _core.norm(
@@ -139,7 +139,7 @@ def layernorm_backward(
     zero_centered_gamma: bool = False,
     out_dtype: str | None = None,
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
     out: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     """The gradients of ``layernorm`` by x, gamma and beta.
@@ -170,7 +170,7 @@ def layernorm_backward(
     means, factors = of_each_row(mean, "mean", rows), of_each_row(rsigma, "rsigma", rows)
     weights = as_vector(gamma, "gamma", columns)
     centered = check_bool(zero_centered_gamma, "zero_centered_gamma")
-    options = options_of(functions, threads)
+    options = options_of(functions, threads, array[0].size)
     result, words = result_of(out, shape, out_dtype, array[1])
     dgamma, gamma_words = result_of(None, (columns,), out_dtype, weights[1])
     dbeta, beta_words = result_of(None, (columns,), out_dtype, weights[1])
@@ -192,7 +192,7 @@ def rmsnorm_backward(
     add: Any = None,
     out_dtype: str | None = None,
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
     out: Array | None = None,
 ) -> tuple[Array, Array]:
     """The gradients of ``rmsnorm`` by x and gamma.
@@ -226,7 +226,7 @@ def rmsnorm_backward(
     weights = as_vector(gamma, "gamma", columns)
     past = None if add is None else as_rows_like(add, "add", shape, "x")
     centered = check_bool(zero_centered_gamma, "zero_centered_gamma")
-    options = options_of(functions, threads)
+    options = options_of(functions, threads, array[0].size)
     result, words = result_of(out, shape, out_dtype, array[1])
     dgamma, gamma_words = result_of(None, (columns,), out_dtype, weights[1])
     inputs = apart_from(gradient, words), apart_from(array, words), apart(factors, words[0]), apart_from(weights, words)

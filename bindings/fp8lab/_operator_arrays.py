@@ -77,9 +77,9 @@ def apart_from(typed: Typed, words: Typed, same: bool = True) -> Typed:
     return apart(array, words[0]), typed[1]
 
 
-def options_of(functions: str, threads: int) -> tuple[str, int]:
-    """The arguments ``functions`` and ``threads``."""
-    return check_choice(functions, "functions", FUNCTIONS), check_threads(threads)
+def options_of(functions: str, threads: int | None, elements: int) -> tuple[str, int]:
+    """The arguments ``functions`` and ``threads`` of a call of so many elements."""
+    return check_choice(functions, "functions", FUNCTIONS), check_threads(threads, elements)
 
 
 def as_nonempty_rows(x: Any, argument: str = "x") -> tuple[Typed, tuple[int, ...]]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ __all__ = [
 
 
 def scale_tensor(
-    x: Any, scale: float, *, out_dtype: str | None = None, threads: int = 1, out: Array | None = None
+    x: Any, scale: float, *, out_dtype: str | None = None, threads: int | None = None, out: Array | None = None
 ) -> tuple[Array, bool]:
     """The multi-tensor scale kernel: x times a number, and whether every element of x is finite.
 
@@ -58,12 +59,12 @@ def scale_tensor(
     """
     array, source = as_kernel_floats(x, "x")
     factor = check_real(scale, "scale")
-    number = check_threads(threads)
+    number = check_threads(threads, array.size)
     result, words = result_of(out, array.shape, out_dtype, source)
     return result, _core.scale_tensor(apart_from((array.reshape(1, -1), source), words), factor, words, number)
 
 
-def l2norm(tensors: Any, *, threads: int = 1) -> tuple[float, list[float]]:
+def l2norm(tensors: Any, *, threads: int | None = None) -> tuple[float, list[float]]:
     """The Euclidean norm of all tensors together, and that of each.
 
     sqrt(sum(x^2)) in float32 with subnormal numbers flushed: chunks of 65536 elements are added as the module says of
@@ -72,7 +73,8 @@ def l2norm(tensors: Any, *, threads: int = 1) -> tuple[float, list[float]]:
     Parameters
     ----------
     tensors : array of float32, float16 or bfloat16, or a list of such arrays
-    threads : int
+    threads : int, optional
+        All cores if left out, and one for a call of microseconds; no result depends on it.
 
     Returns
     -------
@@ -81,12 +83,12 @@ def l2norm(tensors: Any, *, threads: int = 1) -> tuple[float, list[float]]:
 
     Source: Transformer Engine 2.20, ``common/multi_tensor/l2norm.cu``; the order of sums is another one there.
     """
-    number = check_threads(threads)
+    check_threads(threads)
     given = tensors if isinstance(tensors, (list, tuple)) else [tensors]
     found = []
     for one in given:
         array, source = as_kernel_floats(one, "tensors")
-        found.append(_core.l2norm((array.reshape(1, -1), source), number))
+        found.append(_core.l2norm((array.reshape(1, -1), source), check_threads(threads, array.size)))
     return _core.l2norm_of_sums(np.array([total for _, total in found], np.float32)), [norm for norm, _ in found]
 
 
@@ -164,7 +166,7 @@ def sgd_update(
     first_run: bool = False,
     weight_decay_after_momentum: bool = False,
     scale: float = 1.0,
-    threads: int = 1,
+    threads: int | None = None,
 ) -> None:
     """SGD's update of one tensor by the multi-tensor kernel, in place. Every bit is the kernel's.
 
@@ -181,7 +183,8 @@ def sgd_update(
         Gets a copy of a param of float32; a grad of float16 needs it.
     lr, weight_decay, momentum, dampening, scale : float
     nesterov, first_run, weight_decay_after_momentum : bool
-    threads : int
+    threads : int, optional
+        All cores if left out, and one for a call of microseconds; no result depends on it.
 
     Source: Transformer Engine 2.20, ``common/multi_tensor/sgd.cu``, compiled with fast-math. What devices do with
     values within 2**-150 below 2**-126, which round to a normal number, is unknown: here they are that number.
@@ -211,7 +214,7 @@ def sgd_update(
         check_bool(weight_decay_after_momentum, "weight_decay_after_momentum"),
     )
     apart_grad = _check_distinct(gradient, param=weights, momentum_buffer=moments, model=copies)
-    _core.sgd_update(checked, switches, apart_grad, weights, moments, copies, check_threads(threads))
+    _core.sgd_update(checked, switches, apart_grad, weights, moments, copies, check_threads(threads, math.prod(shape)))
 
 
 def _adam(
@@ -251,7 +254,7 @@ def adam_update(
     bias_correction: bool = True,
     mode: str = "decoupled",
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
 ) -> None:
     """Adam's update of one tensor by the multi-tensor kernel's steps, in place.
 
@@ -288,7 +291,7 @@ def adam_update(
     )
     full = None if master is None else _in_place(master, "master", ("float32",), shape)
     checked = _adam(lr, betas, eps, weight_decay, step, bias_correction, mode)
-    options = options_of(functions, threads)
+    options = options_of(functions, threads, math.prod(shape))
     apart_grad = _check_distinct(gradient, param=weights, exp_avg=first, exp_avg_sq=second, master=full)
     wide = None if full is None else full[0]
     if inverse_scale is None:
@@ -318,7 +321,7 @@ def adam_update_fp8(
     bias_correction: bool = True,
     mode: str = "decoupled",
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
 ) -> tuple[float, float]:
     """The same with parameters of FP8: codes of master times scale, saturated.
 
@@ -354,7 +357,7 @@ def adam_update_fp8(
         raise ValueError(f"format must have at most 8 bits, not {own.bits}")
     factor, before = check_real(scale, "scale"), check_real(amax, "amax")
     checked = _adam(lr, betas, eps, weight_decay, step, bias_correction, mode)
-    options = options_of(functions, threads)
+    options = options_of(functions, threads, math.prod(shape))
     apart_grad = _check_distinct(gradient, codes=bytes_of, exp_avg=first, exp_avg_sq=second, master=full)
     largest = _core.adam_update_fp8(
         *checked, apart_grad, own, factor, before, bytes_of[0], first, second, full[0], options
@@ -378,7 +381,7 @@ def adam_update_remainder(
     bias_correction: bool = True,
     mode: str = "decoupled",
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
 ) -> None:
     """The same with a master of float32 whose words are shared out: a bfloat16 parameter and 16 bits behind it.
 
@@ -400,7 +403,7 @@ def adam_update_remainder(
     weights = _in_place(param, "param", ("bfloat16",), shape)
     low = _in_place(remainder, "remainder", ("int16",), shape)
     checked = _adam(lr, betas, eps, weight_decay, step, bias_correction, mode)
-    options = options_of(functions, threads)
+    options = options_of(functions, threads, math.prod(shape))
     apart_grad = _check_distinct(gradient, param=weights, exp_avg=first, exp_avg_sq=second, remainder=low)
     _core.adam_update_remainder(*checked, apart_grad, weights, first, second, low[0], options)
 

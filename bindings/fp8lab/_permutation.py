@@ -96,7 +96,7 @@ def _map(map: Any, tokens: int | None, rows: int | None) -> Array:
     return contiguous(array)
 
 
-def moe_permute(x: Any, map: Any, *, threads: int = 1) -> Array:
+def moe_permute(x: Any, map: Any, *, threads: int | None = None) -> Array:
     """Rows dealt out to experts: row ``map[k, token]`` of the result is row ``token`` of x.
 
     Parameters
@@ -104,7 +104,8 @@ def moe_permute(x: Any, map: Any, *, threads: int = 1) -> Array:
     x : array of any numbers, (tokens, columns)
     map : array of int32, (k, tokens)
         As ``moe_permutation_map`` gives it.
-    threads : int
+    threads : int, optional
+        All cores if left out, and one for a call of microseconds; no result depends on it.
 
     Returns
     -------
@@ -119,7 +120,7 @@ def moe_permute(x: Any, map: Any, *, threads: int = 1) -> Array:
     if rows > own.size:
         raise ValueError(f"map must hold rows below {own.size}, its size, or -1")
     _, bytes_of, made = _rows_like(x, "x", rows)
-    _core.permute_rows(bytes_of, bytes_of.shape[1], own, made, check_threads(threads))
+    _core.permute_rows(bytes_of, bytes_of.shape[1], own, made, check_threads(threads, made.size))
     return _typed_rows(x, made, rows)
 
 
@@ -130,7 +131,9 @@ def _float_rows(x: Any, argument: str) -> Typed:
     return array, source
 
 
-def moe_unpermute(x: Any, map: Any, probabilities: Any = None, *, threads: int = 1, out: Array | None = None) -> Array:
+def moe_unpermute(
+    x: Any, map: Any, probabilities: Any = None, *, threads: int | None = None, out: Array | None = None
+) -> Array:
     """The sum of each token's rows, each times its probability.
 
     The arithmetic is that of x's type: probabilities are rounded to it, the first product too, and each further product
@@ -143,7 +146,8 @@ def moe_unpermute(x: Any, map: Any, probabilities: Any = None, *, threads: int =
         As ``moe_permutation_map`` gives it.
     probabilities : array of float32, (tokens, k), optional
         Without them rows are added as they are.
-    threads : int
+    threads : int, optional
+        All cores if left out, and one for a call of microseconds; no result depends on it.
     out : ndarray of x's type, (tokens, columns), optional
 
     Returns
@@ -156,14 +160,16 @@ def moe_unpermute(x: Any, map: Any, probabilities: Any = None, *, threads: int =
     own = _map(map, None, rows[0].shape[0])
     shape = own.shape[::-1]
     weights = np.empty(0, np.float32) if probabilities is None else as_float32(probabilities, "probabilities", shape)
-    number = check_threads(threads)
+    number = check_threads(threads, rows[0].size)
     result, words = result_of(out, (shape[0], rows[0].shape[1]), None, rows[1])
     given, own, weights = apart_from(rows, words, False), apart(own, words[0]), apart(weights, words[0])
     _core.unpermute_rows(given, rows[0].shape[1], own, weights, words, number)
     return result
 
 
-def moe_unpermute_backward(grad: Any, x: Any, map: Any, probabilities: Any, *, threads: int = 1) -> tuple[Array, Array]:
+def moe_unpermute_backward(
+    grad: Any, x: Any, map: Any, probabilities: Any, *, threads: int | None = None
+) -> tuple[Array, Array]:
     """The gradients of ``moe_unpermute`` by x and by the probabilities.
 
     Parameters
@@ -192,7 +198,7 @@ def moe_unpermute_backward(grad: Any, x: Any, map: Any, probabilities: Any, *, t
         wanted = (shape[0], rows[0].shape[1])
         raise ValueError(f"grad must have shape {wanted}, tokens of map and columns of x, not {gradient[0].shape}")
     weights = as_float32(probabilities, "probabilities", shape)
-    number = check_threads(threads)
+    number = check_threads(threads, rows[0].size)
     dx, words = result_of(None, rows[0].shape, None, rows[1])
     words[0].fill(0)
     of_weights = np.zeros(shape, np.float32)

@@ -221,8 +221,8 @@ def _check_scales(x: Any, argument: str, model: MmaModel) -> None:
 
 def gemm_operand(
     x: Any, argument: str, format: str | Format | None, scale: Any, model: MmaModel, transposed: bool, swizzled: bool
-) -> tuple[_core.Operand, int]:
-    """An operand of arrays, and its number of rows."""
+) -> tuple[_core.Operand, int, int]:
+    """An operand of arrays, its number of rows, and its K."""
     matrix = matrix_of(x, argument, format)
     operand = matrix.operand(transposed)
     scales, number = _split_scale(scale)
@@ -237,13 +237,14 @@ def gemm_operand(
     if not math.isfinite(tensor):
         raise ValueError(f"{name} must be finite, not {tensor}")
     operand.set_tensor(tensor)
-    return operand, matrix.shape[1 if transposed else 0]
+    rows, depth = matrix.shape[::-1] if transposed else matrix.shape
+    return operand, rows, depth
 
 
 def _operands(
     a: Any, b: Any, model: MmaModel, layout: str, scale_layout: str, **given: Any
-) -> tuple[_core.Operand | _core.Quantized, _core.Operand | _core.Quantized, tuple[int, int]]:
-    """Both operands of ``gemm``, and the shape of the product."""
+) -> tuple[_core.Operand | _core.Quantized, _core.Operand | _core.Quantized, tuple[int, int], int]:
+    """Both operands of ``gemm``, the shape of the product, and K."""
     if isinstance(a, Quantized) or isinstance(b, Quantized):
         for x, argument, other in ((a, "a", "b"), (b, "b", "a")):
             if not isinstance(x, Quantized):
@@ -254,11 +255,11 @@ def _operands(
         }
         check_unread("arrays; a Quantized has its own", **given, **wanted)
         rows, columns = (q.shape[q.direction == "columnwise"] for q in (a, b))
-        return a._core, b._core, (rows, columns)
+        return a._core, b._core, (rows, columns), a.shape[a.direction != "columnwise"]
     swizzled = scale_layout == "swizzled"
-    left, rows = gemm_operand(a, "a", given["format_a"], given["scale_a"], model, layout[0] == "t", swizzled)
-    right, columns = gemm_operand(b, "b", given["format_b"], given["scale_b"], model, layout[1] == "n", swizzled)
-    return left, right, (rows, columns)
+    left, rows, depth = gemm_operand(a, "a", given["format_a"], given["scale_a"], model, layout[0] == "t", swizzled)
+    right, columns, _ = gemm_operand(b, "b", given["format_b"], given["scale_b"], model, layout[1] == "n", swizzled)
+    return left, right, (rows, columns), depth
 
 
 def recipe_with(
@@ -317,6 +318,8 @@ def _recipe_of(
     return changed(base, fields)
 
 
+#: A GEMM does so many products in the time in which a cast does an element.
+PRODUCTS = 16
 _remembered_recipe = functools.lru_cache(maxsize=256)(_recipe_of)
 
 
@@ -345,7 +348,7 @@ def gemm(
     out_profile: str | Profile | None = None,
     zero_rule: str | None = None,
     tf32_rounding: str = "nearest_away",
-    threads: int = 1,
+    threads: int | None = None,
 ) -> Array:
     """``a @ b.T`` as a tensor core computes it, bit for bit; Ctrl-C stops it.
 
@@ -415,7 +418,8 @@ def gemm(
         As for ``mma``.
     tf32_rounding : str
         As for ``mma``, but that a library rounds.
-    threads : int
+    threads : int, optional
+        All cores if left out, and one for a call of microseconds; no result depends on it.
 
     Returns
     -------
@@ -438,7 +442,7 @@ def gemm(
     core = as_gemm_model(given.model)
     layout = check_choice(layout, "layout", ("nt", "nn", "tn", "tt"))
     scale_layout = check_choice(scale_layout, "scale_layout", ("compact", "swizzled"))
-    left, right, shape = _operands(
+    left, right, shape, depth = _operands(
         a, b, core, layout, scale_layout, format_a=format_a, format_b=format_b, scale_a=scale_a, scale_b=scale_b
     )  # fmt: skip
     for operand in (left, right):
@@ -454,7 +458,7 @@ def gemm(
         _NONE if bias is None else as_float32(bias, "bias", shape[1:]),
         _NONE if activation_input is None else as_float32(activation_input, "activation_input", shape),
         check_real(scale_out, "scale_out"),
-        check_threads(threads),
+        check_threads(threads, shape[0] * shape[1] * depth // PRODUCTS),
     )
     if wide or given.output == "float32":
         exact = wide and isinstance(left, _core.Operand)  # a Quantized is refused

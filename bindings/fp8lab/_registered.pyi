@@ -42,7 +42,7 @@ def primer(
     rows: int = 1024,
     scale_x: float = 1.0,
     scale_w: float = 1.0,
-    threads: int = 1,
+    threads: int | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
 
@@ -63,7 +63,7 @@ def cast(
     best_scale: bool = False,
     exact: bool = False,
     out_dtype: str = 'float32',
-    threads: int = 1,
+    threads: int | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
 
@@ -78,7 +78,7 @@ def accumulate(
     rows: int = 32,
     columns: int = 32,
     seed: int = 1,
-    threads: int = 1,
+    threads: int | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
 
@@ -98,7 +98,7 @@ def double_rounding(
     uniform: float | Sequence[float] | None = None,
     size: int | None = None,
     seed: int | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
 
@@ -151,7 +151,7 @@ def scaling(
     tensor: str | Sequence[str] | None = None,
     bfloat16: bool = False,
     out_dtype: str = 'float32',
-    threads: int = 1,
+    threads: int | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
 
@@ -188,7 +188,7 @@ def linear(
     version: str | DelayedVersion = 'te_current',
     check_shapes: bool = True,
     rounding_seed: int = 1,
-    threads: int = 1,
+    threads: int | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
 
@@ -204,7 +204,7 @@ def transpose(
     outlier_columns: tuple[int, float] | None = None,
     file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     tensor: str | Sequence[str] | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
 
@@ -246,7 +246,7 @@ def train(
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = False,
     seed: int = 1,
-    threads: int = 1,
+    threads: int | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
 
@@ -273,7 +273,7 @@ def compare(
     shown: int = 10,
     raw: bool = False,
     shape: int | Sequence[int] | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
 
@@ -293,7 +293,7 @@ def doctor(
     strict: bool = False,
     exercise: str | os.PathLike[str] | None = None,
     probe: str | os.PathLike[str] | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
 
@@ -341,7 +341,7 @@ def verify_casts(
     all: bool = False,
     chunks: int | None = None,
     seed: int | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
 
@@ -352,7 +352,7 @@ def verify_tensor_cores(
     seed: int = 1,
     vectors: str | os.PathLike[str] | None = None,
     rows: str | os.PathLike[str] | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
 
@@ -370,6 +370,6 @@ def gpu(
     cublaslt: str | os.PathLike[str] | None = None,
     ledger: str | os.PathLike[str] | None = None,
     words: str | os.PathLike[str] | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,7 @@ def _rope(
             f"cu_seqlens must end with cp_size times the {sequence} tokens of {name}, not {cu_seqlens[-1]}"
         )
     choices = first, check_bool(interleaved, "interleaved"), ranks, rank
-    options = options_of(functions, threads)
+    options = options_of(functions, threads, array.size)
     result, words = result_of(out, array.shape, out_dtype, source)
     given = apart_from((flat(array), source), words)
     starts = _integers(sequences[1], "start_positions")
@@ -107,7 +108,7 @@ def rope(
     cp_rank: int = 0,
     out_dtype: str | None = None,
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
     """The fused rotary position embedding: fma(x, cos(f), x' sin(f)), x' being the other element of the pair, negative
@@ -155,7 +156,7 @@ def rope_backward(
     cp_rank: int = 0,
     out_dtype: str | None = None,
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
     """The gradient of ``rope`` by x: fma(grad, cos(f), grad' sin(f')), grad' and f' being those of the pair's other
@@ -220,7 +221,7 @@ def rope_qkv(
     cp_rank: int = 0,
     out_dtype: str | None = None,
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
 ) -> tuple[Array, Array, Array]:
     """``rope`` of query and key that lie beside the value, each with its own angles.
 
@@ -251,7 +252,7 @@ def rope_qkv(
     array, source = as_kernel_floats(qkv, "qkv")
     freqs = query_freqs, key_freqs
     sizes, known, choices, angles = _qkv(array.shape, widths, freqs, tensor_format, interleaved, (cp_size, cp_rank))
-    options = options_of(functions, threads)
+    options = options_of(functions, threads, array.size)
     heads = array.shape[2]
     shapes = ((heads * known[0] // known[1], known[1]), (heads, known[1]), (heads, known[2]))
     made = [result_of(None, (*array.shape[:2], *one), out_dtype, source) for one in shapes]
@@ -273,7 +274,7 @@ def rope_qkv_backward(
     cp_rank: int = 0,
     out_dtype: str | None = None,
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
     """The gradient of ``rope_qkv`` by qkv. The kernel counts positions from 0, whatever start_positions were.
@@ -309,7 +310,7 @@ def rope_qkv_backward(
                 f"grads must have the types and shapes of query, key and value, {given[0][1]} of "
                 f"{[(*shape[:2], *one) for one in wanted]}, not {source} of {array.shape}"
             )
-    options = options_of(functions, threads)
+    options = options_of(functions, threads, math.prod(shape))
     result, words = result_of(out, shape, out_dtype, given[0][1])
     apart_grads = [apart_from((flat(array), source), words, False) for array, source in given]
     _core.rope_qkv_backward(

@@ -95,7 +95,7 @@ def moe_topk(
     radix_from: int = 16,
     out_dtype: str | None = None,
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
     out: Array | None = None,
 ) -> RoutedTokens:
     """The experts of each token and their probabilities.
@@ -144,7 +144,7 @@ def moe_topk(
     if bias is not None and own.shape != (columns,):
         raise ValueError(f"bias must have shape ({columns},), the columns of logits, not {own.shape}")
     next_scores = np.empty(rows if check_bool(cutoff, "cutoff") else 0, np.float32)
-    options = options_of(functions, threads)
+    options = options_of(functions, threads, array[0].size)
     result, words = result_of(out, shape, out_dtype, array[1])
     experts = np.empty((rows, parameters[0][0]), np.int32)
     saved = np.empty((rows, columns), np.float32)
@@ -238,7 +238,7 @@ def moe_topk_backward(
     scaling: float = 1.0,
     out_dtype: str | None = None,
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
     """The gradient of ``moe_topk`` by the logits, for that by the probabilities.
@@ -274,7 +274,7 @@ def moe_topk_backward(
     table, numbers, count = _routing(routing, experts, rows, columns)
     if experts is not None and count != parameters[0][0]:
         raise ValueError(f"experts must have topk, {parameters[0][0]}, numbers for each token, not {count}")
-    options = options_of(functions, threads)
+    options = options_of(functions, threads, array[0].size)
     result, words = result_of(out, shape, out_dtype, array[1])
     given = apart_from(array, words, False)
     _core.moe_topk_backward(*parameters, table, numbers, apart(own, words[0]), given, words, options)
@@ -288,7 +288,7 @@ def moe_scores(
     score: str = "softmax",
     radix_from: int = 16,
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
     out: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     """The scores of all experts for the auxiliary loss, and the experts that they choose.
@@ -315,7 +315,7 @@ def moe_scores(
     array, shape = as_nonempty_rows(logits, "logits")
     rows, columns = array[0].shape
     parameters = _parameters(columns, "logits", topk, score, None, 1.0, (None, None), radix_from)
-    options = options_of(functions, threads)
+    options = options_of(functions, threads, array[0].size)
     scores = output(out, shape, np.float32)
     experts = np.empty((rows, parameters[0][0]), np.int32)
     saved = np.empty((rows, columns), np.float32)
@@ -330,7 +330,7 @@ def moe_scores_backward(
     score: str = "softmax",
     out_dtype: str | None = None,
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
     """The gradient of ``moe_scores`` by the logits: as of ``moe_topk``, all experts being chosen.
@@ -353,7 +353,7 @@ def moe_scores_backward(
     array, shape = as_nonempty_rows(grad, "grad")
     kind = check_choice(score, "score", _SCORES)
     own = _saved(saved, shape)
-    options = options_of(functions, threads)
+    options = options_of(functions, threads, array[0].size)
     result, words = result_of(out, shape, out_dtype, array[1])
     given = apart_from(array, words, False)
     _core.moe_scores_backward(kind, apart(own, words[0]), given, words, options)
@@ -383,7 +383,7 @@ def moe_aux_loss(
     coefficient: float,
     sms: int = 132,
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
 ) -> tuple[np.float32, np.float32]:
     """The auxiliary loss that balances experts: the sum over columns of (the sum of a column) tokens_per_expert, times
     experts coefficient / topk / tokens / tokens.
@@ -426,7 +426,7 @@ def moe_aux_loss(
         check_real(coefficient, "coefficient"),
         check_int(sms, "sms", 1, 2**20),
     )
-    loss, factor = _core.moe_aux_loss(fields, array, counts, options_of(functions, threads))
+    loss, factor = _core.moe_aux_loss(fields, array, counts, options_of(functions, threads, array[0].size))
     return np.float32(loss), np.float32(factor)
 
 

@@ -538,7 +538,7 @@ def _quantize(x: Any, recipe: Any, direction: str, **options: Any) -> tuple[Quan
     before = check_bool(options["amax_before_rounding"], "amax_before_rounding")
     bits, count = _random_words(options["random_bits"])
     given = _given(options)
-    threads = check_threads(options["threads"])
+    threads = check_threads(options["threads"], values.size)
     own: Recipe | Delayed
     if isinstance(recipe, AmaxHistory):
         if before or bits is not None:
@@ -575,7 +575,7 @@ def quantize(
     tensor_scale_inv: float | None = None,
     row_amaxes: Any = None,
     random_bits: Any = None,
-    threads: int = 1,
+    threads: int | None = None,
 ) -> Quantized:
     """A tensor as codes and scales, bit for bit as the recipe's system computes them.
 
@@ -609,8 +609,8 @@ def quantize(
         For recipes where each row (columnwise: column) has such a scale of its own, in place of the rows' amaxes.
     random_bits : array_like of uint8, uint16 or uint32, optional
         For stochastic rounding (a cast with rounding ``stochastic``): a word for each code, in the order of the codes.
-    threads : int
-        The result does not depend on it.
+    threads : int, optional
+        All cores if left out, and one for a call of microseconds; no result depends on it.
 
     Returns
     -------
@@ -644,7 +644,7 @@ def quantize_both(
     tensor_scale_inv: float | None = None,
     row_amaxes: Any = None,
     random_bits: Any = None,
-    threads: int = 1,
+    threads: int | None = None,
 ) -> tuple[Quantized, Quantized]:
     """Rowwise and columnwise, both from the original values; see ``quantize``. The random bits serve both."""
     rowwise, columnwise = _quantize(
@@ -655,7 +655,7 @@ def quantize_both(
     return rowwise, columnwise
 
 
-def dequantize(q: Quantized, *, threads: int = 1, out: Array | None = None) -> Array:
+def dequantize(q: Quantized, *, threads: int | None = None, out: Array | None = None) -> Array:
     """The values that codes and scales stand for: fl(code * scale_inv), of NVFP4 fl(code * fl(fl(scale * amax) * fl(1 /
     2688))).
 
@@ -663,7 +663,8 @@ def dequantize(q: Quantized, *, threads: int = 1, out: Array | None = None) -> A
     ----------
     q : Quantized
         Where a Hadamard matrix turned the tensor, it stays turned.
-    threads : int
+    threads : int, optional
+        All cores if left out, and one for a call of microseconds; no result depends on it.
     out : ndarray of float32, optional
         Takes the result. Where it overlaps an array of q, that is read first.
 
@@ -676,11 +677,11 @@ def dequantize(q: Quantized, *, threads: int = 1, out: Array | None = None) -> A
     values = output(out, q.tensor_shape, np.float32)
     arrays = (q._core.codes, q._core.scale_inv, q._core.scale_codes)
     core = _core.Quantized(q._core) if any(np.may_share_memory(array, values) for array in arrays) else q._core
-    _core.dequantize(core, values, check_threads(threads))
+    _core.dequantize(core, values, check_threads(threads, values.size))
     return values
 
 
-def hadamard_columns(x: Any, *, rounds: bool = True, threads: int = 1, out: Array | None = None) -> Array:
+def hadamard_columns(x: Any, *, rounds: bool = True, threads: int | None = None, out: Array | None = None) -> Array:
     """Every 16 elements of a column times the 16 x 16 Hadamard matrix whose rows have the random signs of Transformer
     Engine, over 4.
 
@@ -693,7 +694,8 @@ def hadamard_columns(x: Any, *, rounds: bool = True, threads: int = 1, out: Arra
         rows is a multiple of 16.
     rounds : bool
         Round to bfloat16.
-    threads : int
+    threads : int, optional
+        All cores if left out, and one for a call of microseconds; no result depends on it.
     out : ndarray of float32, optional
         Takes the result.
 
@@ -705,7 +707,7 @@ def hadamard_columns(x: Any, *, rounds: bool = True, threads: int = 1, out: Arra
     if values.ndim != 2:
         raise ValueError(f"x must have two dimensions, not {values.ndim}")
     turned = output(out, values.shape, np.float32)
-    _core.hadamard_columns(values, source, check_bool(rounds, "rounds"), turned, check_threads(threads))
+    _core.hadamard_columns(values, source, check_bool(rounds, "rounds"), turned, check_threads(threads, values.size))
     return turned
 
 

@@ -74,7 +74,7 @@ def softmax(
     causal: str = "none",
     out_dtype: str | None = None,
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
     """The softmax of scaled scores along the keys, by the fused kernels' steps.
@@ -105,7 +105,7 @@ def softmax(
     array, source = as_kernel_floats(x, "x")
     kind, bytes_of = _softmax_mask(mask, causal, array.shape, "x")
     factor = check_real(scale, "scale")
-    options = options_of(functions, threads)
+    options = options_of(functions, threads, array.size)
     result, words = result_of(out, array.shape, out_dtype, source)
     given = apart_from((flat(array), source), words)
     _core.softmax(kind, _softmax_shape(array.shape), factor, given, apart(bytes_of, words[0]), words, options)
@@ -120,7 +120,7 @@ def softmax_backward(
     causal: str = "none",
     out_dtype: str | None = None,
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
     """The gradient of ``softmax`` by x: scale fma(-sum(grad y), y, grad y), 0 where causal gives no weight.
@@ -147,7 +147,7 @@ def softmax_backward(
     kind, _ = _softmax_mask(None, causal, array.shape, "grad")
     outputs = as_rows_like(y, "y", array.shape, "grad")
     factor = check_real(scale, "scale")
-    options = options_of(functions, threads)
+    options = options_of(functions, threads, array.size)
     result, words = result_of(out, array.shape, out_dtype, source)
     given = apart_from((flat(array), source), words)
     _core.softmax_backward(kind, _softmax_shape(array.shape), factor, given, apart_from(outputs, words), words, options)
@@ -175,7 +175,7 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     ignore_index: int = -100,
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
 ) -> tuple[Array, Array, Array]:
     """The cross entropy of each row by the Triton kernel's steps, with what the backward pass needs.
 
@@ -204,7 +204,7 @@ def cross_entropy(
     rows = array[0].shape[0]
     own = _targets(targets, rows)
     smoothing = _smoothing(label_smoothing, ignore_index)
-    options = options_of(functions, threads)
+    options = options_of(functions, threads, array[0].size)
     loss, largest, total = (np.empty(rows, np.float32) for _ in range(3))
     _core.cross_entropy(*smoothing, array, own, loss, largest, total, options)
     return loss, largest, total
@@ -221,7 +221,7 @@ def cross_entropy_backward(
     ignore_index: int = -100,
     out_dtype: str | None = None,
     functions: str = "correctly_rounded",
-    threads: int = 1,
+    threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
     """The gradient of ``cross_entropy`` by x: (exp(x - largest) / sum - eps) grad, less 1 - s before the product for
@@ -249,7 +249,7 @@ def cross_entropy_backward(
     own = _targets(targets, rows)
     of_rows = [of_each_row(one, name, rows) for one, name in ((grad, "grad"), (largest, "largest"), (sum, "sum"))]
     smoothing = _smoothing(label_smoothing, ignore_index)
-    options = options_of(functions, threads)
+    options = options_of(functions, threads, array[0].size)
     result, words = result_of(out, shape, out_dtype, array[1])
     gradient, most, total = (apart(one, words[0]) for one in of_rows)
     _core.cross_entropy_backward(*smoothing, gradient, apart_from(array, words), own, most, total, words, options)

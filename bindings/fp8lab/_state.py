@@ -352,7 +352,7 @@ class Fp8State:
         requires_grad: bool = True,
         recompute: str = "none",
         zero_rule: str = "floor",
-        threads: int = 1,
+        threads: int | None = None,
         check_shapes: bool = True,
     ) -> LinearCall:
         """``x @ w.T + bias`` in the innermost region; the result is ``y`` of the call that it returns.
@@ -413,7 +413,7 @@ class Fp8State:
         main_grad: Array | None = None,
         random_bits: Any = None,
         zero_rule: str = "floor",
-        threads: int = 1,
+        threads: int | None = None,
         check_shapes: bool = True,
     ) -> LinearGrads:
         """``dy @ w`` and ``dy.T @ x`` of a call of ``forward``; the backward of a region's first layer ends with the
@@ -471,7 +471,7 @@ class Fp8State:
         )
 
     def write_weight(
-        self, layer: int, w: Any, recipe: RecipeLike, *, delayed: Delayed | None = None, threads: int = 1
+        self, layer: int, w: Any, recipe: RecipeLike, *, delayed: Delayed | None = None, threads: int | None = None
     ) -> None:
         """Quantize a weight (out, in) into a layer that keeps it in FP8 only: at its beginning, and after each
         optimizer step.

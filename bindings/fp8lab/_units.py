@@ -26,7 +26,7 @@ def special_units() -> dict[str, str]:
 
 
 def special_function(
-    name: str, x: Any, *, ftz: bool = False, units: str = "hopper", threads: int = 1, out: Array | None = None
+    name: str, x: Any, *, ftz: bool = False, units: str = "hopper", threads: int | None = None, out: Array | None = None
 ) -> Array:
     """What ``NAME.approx.f32`` gives for each element on a chip: not the correctly rounded value, but the chip's bits.
 
@@ -42,8 +42,8 @@ def special_function(
         The instruction with ``.ftz``, which code compiled with ``-ftz=true`` has: subnormal numbers are zeros.
     units : str
         One of ``special_units()``.
-    threads : int
-        Threads to use; no result depends on it.
+    threads : int, optional
+        All cores if left out, and one for a call of microseconds; no result depends on it.
     out : ndarray of float32, of x's shape, optional
 
     Returns
@@ -65,7 +65,9 @@ def special_function(
     chip = check_choice(units, "units", tuple(special_units()))
     array = as_float32(x, "x")
     result = output(out, array.shape, np.float32)
-    _core.special_function(chip, kind, check_bool(ftz, "ftz"), apart(array, result), result, check_threads(threads))
+    _core.special_function(
+        chip, kind, check_bool(ftz, "ftz"), apart(array, result), result, check_threads(threads, array.size)
+    )
     return result
 
 
@@ -86,7 +88,7 @@ def device_function(
     prec_sqrt: bool = True,
     fast_math: bool = False,
     units: str | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
     """What a float32 function of CUDA gives for each element on a chip, bit for bit.
@@ -108,8 +110,8 @@ def device_function(
     units : str, optional
         One of ``special_units()``. None takes the chip's; ``correctly_rounded`` is no chip's, and stands in for those
         that nobody has recorded.
-    threads : int
-        Threads to use; no result depends on it.
+    threads : int, optional
+        All cores if left out, and one for a call of microseconds; no result depends on it.
     out : ndarray of float32, of x's shape, optional
 
     Returns
@@ -157,7 +159,7 @@ def device_function(
         apart(array, result),
         apart(second, result),
         result,
-        check_threads(threads),
+        check_threads(threads, array.size),
     )
     return result
 

@@ -24,8 +24,8 @@ Every function takes
 
     functions : str
         Where exp, tanh and the like come from: one of ``functions()``.
-    threads : int
-        Threads to use; no result depends on it.
+    threads : int, optional
+        All cores if left out, and one for a call of microseconds; no result depends on it.
     out : ndarray, optional
         Where the (first) result goes: of its shape and type, C-contiguous. Inputs that overlap it are copied first.
 

@@ -162,7 +162,7 @@ def convert(
     delayed: Delayed | None = None,
     state: Fp8State | None = None,
     codes: Mapping[str, Any] | None = None,
-    threads: int = 1,
+    threads: int | None = None,
 ) -> Conversion:
     """Have a model's linear layers computed as a recipe's system computes them, with gradients, in place.
 
@@ -186,8 +186,8 @@ def convert(
     codes : mapping of names to Quantized or (codes, scale_inv), optional
         An FP8 checkpoint's weights, (out, in), by the names of their modules: these layers multiply the codes as they
         are, have no gradients, and read no weight. A recipe of delayed scaling quantizes their x with a scale of 1.
-    threads : int
-        The result does not depend on it.
+    threads : int, optional
+        All cores if left out, and one for a call of microseconds; no result depends on it.
 
     Returns
     -------

@@ -33,7 +33,7 @@ class ConvertedLinear(torch.nn.Linear):
     delayed: Delayed
     state: Fp8State
     layer: int
-    threads: int
+    threads: int | None
     codes: Quantized | None
 
     def _weight(self) -> torch.Tensor:

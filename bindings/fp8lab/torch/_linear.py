@@ -124,7 +124,7 @@ def linear(
     training: bool = True,
     recompute: str = "none",
     generator: torch.Generator | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     check_shapes: bool = True,
 ) -> torch.Tensor:
     """``torch.nn.functional.linear`` as a recipe's system computes it, with gradients: an autograd function on CPU
@@ -149,8 +149,8 @@ def linear(
         As for ``Fp8State.forward``; torch's grad mode is the state's.
     generator : torch.Generator, optional
         For dy that is rounded stochastically: a byte for each of its elements comes from ``torch.randint``.
-    threads : int
-        The result does not depend on it.
+    threads : int, optional
+        All cores if left out, and one for a call of microseconds; no result depends on it.
     check_shapes : bool
         As for ``fp8lab.linear``: False computes sizes that the recipe's system refuses.
 
@@ -217,8 +217,8 @@ class Linear(torch.nn.Module):
         Which of the state's layers it is. Two modules that live have no layer in common.
     dtype : torch.dtype
         Of the parameters.
-    threads : int
-        The result does not depend on it.
+    threads : int, optional
+        All cores if left out, and one for a call of microseconds; no result depends on it.
     check_shapes : bool
         Whether sizes that the recipe's system refuses are refused: those of the weight here, that of x in ``forward``.
 
@@ -242,7 +242,7 @@ class Linear(torch.nn.Module):
         state: Fp8State | None = None,
         layer: int = 0,
         dtype: torch.dtype = torch.float32,
-        threads: int = 1,
+        threads: int | None = None,
         check_shapes: bool = True,
     ) -> None:
         super().__init__()
@@ -260,7 +260,7 @@ class Linear(torch.nn.Module):
         delayed: Delayed | None,
         state: Fp8State | None,
         layer: int,
-        threads: int,
+        threads: int | None,
         check_shapes: bool,
     ) -> None:
         """All but the parameters."""
@@ -285,7 +285,7 @@ class Linear(torch.nn.Module):
         delayed: Delayed | None = None,
         state: Fp8State | None = None,
         layer: int = 0,
-        threads: int = 1,
+        threads: int | None = None,
         check_shapes: bool = True,
     ) -> Linear:
         """A layer over the parameters of a ``torch.nn.Linear``: the same objects, so that an optimizer goes on.

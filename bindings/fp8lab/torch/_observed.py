@@ -80,7 +80,14 @@ def _saturated(x: Array, quantized: Quantized, factor: float | None) -> int:
 
 
 def cast_of(
-    x: Array, cast: Recipe, direction: str, *, scale: float | None, wanted: float, bits: Array | None, threads: int
+    x: Array,
+    cast: Recipe,
+    direction: str,
+    *,
+    scale: float | None,
+    wanted: float,
+    bits: Array | None,
+    threads: int | None,
 ) -> tuple[Cast, Quantized, Array]:
     """A tensor's cast by a recipe, under delayed scaling by the scale that it used, and what comes back of it."""
     given = None if scale is None else np.float32(scale)
@@ -106,7 +113,7 @@ def measured(x: Array, seen: Array, quantized: Quantized, back: Array, scale: fl
 
 
 def causes_of(
-    x: Array, w: Array, bias: Array | None, y: Array, casts: tuple[Any, Any], recipe: LinearRecipe, threads: int
+    x: Array, w: Array, bias: Array | None, y: Array, casts: tuple[Any, Any], recipe: LinearRecipe, threads: int | None
 ) -> dict[str, tuple[float, float]]:
     """The parts of an output's error: for each cause of ``CAUSES`` its rms and its SQNR in dB.
 

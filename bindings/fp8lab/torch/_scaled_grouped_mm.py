@@ -31,7 +31,7 @@ def scaled_grouped_mm(
     out_dtype: Any = None,
     use_fast_accum: bool = False,
     *,
-    threads: int = 1,
+    threads: int | None = None,
 ) -> Any:
     """``torch._scaled_grouped_mm`` of E4M3 codes with a float32 scale for each row: one CUTLASS GEMM for each group.
 

@@ -40,7 +40,7 @@ def scaled_mm(
     out_dtype: Any = None,
     use_fast_accum: bool = False,
     *,
-    threads: int = 1,
+    threads: int | None = None,
 ) -> Any:
     """``torch._scaled_mm`` of (M, K) and (K, N) on a device: scales of tensors, of rows, of 1 x 128 and 128 x 128
     elements, or E8M0 and E4M3 scales of blocks, swizzled.
@@ -71,7 +71,7 @@ def scaled_mm_v2(
     contraction_dim: Any = (),
     use_fast_accum: bool = False,
     *,
-    threads: int = 1,
+    threads: int | None = None,
 ) -> Any:
     """``torch.nn.functional.scaled_mm`` with scales of tensors, rows, or blocks of 32 (E8M0) and 16 (E4M3).
 
@@ -229,7 +229,7 @@ def _product(
     scale_result: Any,
     out_dtype: Any,
     use_fast_accum: bool,
-    threads: int,
+    threads: int | None,
     of_tensors: tuple[float, float] = (1.0, 1.0),
 ) -> Any:
     output = {**_WIDE, **_FP8}.get(out_dtype)
