@@ -541,7 +541,7 @@ def wrong_from(first, seed=41, dtype=np.float32):
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16] if EXHAUSTIVE else [np.float32])
 def test_prefixes_tell_where_along_k_the_first_difference_enters(dtype):
     a, b, out = wrong_from(160, dtype=dtype)
-    prefixes = {k: out(k) for k in (32, 64, 128, 160, 192, 224)}
+    prefixes = {k: out(k) for k in ((32, 64, 128, 160, 192, 224) if EXHAUSTIVE else (160, 192))}
     found = fp8lab.diagnose_gemm(a, b, out(256), prefixes=prefixes)
     assert not found.explained and found.first_difference == (160, 192), found
     said = "The first difference enters along K behind the first 160 elements, and within the first 192."

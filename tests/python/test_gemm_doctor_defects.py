@@ -36,6 +36,12 @@ def codes(kind, rows, depth, seed):
     return fp8lab.encode(x / F(np.abs(x).max() / 448), "e4m3")
 
 
+def moved(scale_codes, rng):
+    """E8M0 scales that all differ, of which none is the least or NaN."""
+    steps = rng.integers(-3, 4, scale_codes.shape)
+    return np.clip(scale_codes.astype(int) + steps, 1, 253).astype(np.uint8)
+
+
 def names(found):
     """The departures of all explanations that explain equally much."""
     return [one.departures[0].name if one.departures else "none" for one in found.explanations[: found.tied]]
@@ -88,8 +94,7 @@ def test_scales_of_mx_blocks_in_a_wrong_place_are_named(kind):
     qx, qw = (fp8lab.quantize(values(kind, n, 512, n) * F(s), "te_mxfp8") for n, s in ((64, 1), (96, 0.02)))
     a, b = qx.scale_codes, qw.scale_codes
     rng = np.random.default_rng(6)
-    a = (a + rng.integers(-3, 4, a.shape)).astype(np.uint8)  # scales that all differ
-    b = (b + rng.integers(-3, 4, b.shape)).astype(np.uint8)
+    a, b = moved(a, rng), moved(b, rng)
     four = np.arange(16) // 4 * 4
     for scale_a, scale_b, defect in (
         (a[:, four], b, "first_of_four_scales_a"),
@@ -108,7 +113,7 @@ def test_scales_of_mx_blocks_in_a_wrong_place_are_named(kind):
         )
         check(diagnosed(qx.codes, qw.codes, out, scale_a=a, scale_b=b), defect)
     square = fp8lab.quantize(values(kind, 64, 512, 9), "te_mxfp8")
-    own, other = a, (square.scale_codes + rng.integers(-3, 4, a.shape)).astype(np.uint8)
+    own, other = a, moved(square.scale_codes, rng)
     out = fp8lab.gemm(qx.codes, square.codes, model="blackwell_mxf8", scale_a=other, scale_b=own)
     check(diagnosed(qx.codes, square.codes, out, scale_a=own, scale_b=other), "scales_of_other")
 
@@ -327,7 +332,7 @@ def test_a_tile_that_goes_on_from_the_accumulators_of_another_is_named(kind):
 def test_scales_of_blocks_that_wrap_around_or_multiply_sums_are_named(kind):
     qx, qw = (fp8lab.quantize(values(kind, n, 512, n), "te_mxfp8") for n in (32, 24))
     rng = np.random.default_rng(30)
-    a, b = ((q.scale_codes + rng.integers(-3, 4, q.scale_codes.shape)).astype(np.uint8) for q in (qx, qw))
+    a, b = (moved(q.scale_codes, rng) for q in (qx, qw))
     for scale_a, scale_b, defect in (
         (np.roll(a, 1, 1), b, "scales_a_from_previous_tile"),
         (a, np.roll(b, -1, 1), "scales_b_from_next_tile"),
@@ -344,6 +349,10 @@ def test_scales_of_blocks_that_wrap_around_or_multiply_sums_are_named(kind):
             part = part + x[:, k, None] * y[None, :, k]
         powers = np.ldexp(F(1), a[:, j, None].astype(int) + b[None, :, j].astype(int) - 254)
         total = total + part * powers.astype(F)
+    right = fp8lab.gemm(qx.codes, qw.codes, model="blackwell_mxf8", scale_a=a, scale_b=b)
+    if np.array_equal(total, right):  # few products are not 0, whose sums nothing rounds
+        assert kind == "sparse" and diagnosed(qx.codes, qw.codes, total, scale_a=a, scale_b=b).correct
+        return
     found = diagnosed(qx.codes, qw.codes, total, scale_a=a, scale_b=b)
     check(found, "block_scales_after_sums")
     assert found.explanations[0].models == ("cuda_cores",), found
@@ -395,9 +404,10 @@ def is_of_kinds(one):
 
 
 DEFECT_TESTS = [name for name, one in sorted(globals().items()) if name.startswith("test_") and is_of_kinds(one)]
+DEFECT_TESTS.sort(key=lambda name: "fnuz" not in name)  # an ordinary run takes the first, which is quick
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(100)
 @pytest.mark.parametrize("name", DEFECT_TESTS)
 def test_without_its_departure_a_defect_has_another_verdict(name, monkeypatch):
     left_out, wrong = [], []
