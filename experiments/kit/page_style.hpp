@@ -17,6 +17,7 @@ font:15px/1.5 system-ui,sans-serif}
 .fp8lab th,.fp8lab td{padding:3px 10px 3px 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
 .fp8lab tbody th{font-weight:normal}
 .fp8lab .n{text-align:right}
+.fp8lab th,.fp8lab td{white-space:nowrap}.fp8lab .w{white-space:normal;min-width:16em}
 .fp8lab .t:not(:has(input:checked)) .scroll:not(.every) .d{display:none}
 .fp8lab .all{font-size:13px;opacity:.8}
 .fp8lab .note{font-size:13px;opacity:.8;margin:2px 0 8px}
@@ -56,7 +57,7 @@ a{color:inherit}
 .sortable thead th{cursor:pointer;white-space:nowrap}
 .sortable thead th:focus-visible{outline:2px solid var(--c0)}
 .sortable th[aria-sort=ascending]::after{content:" \2191"}.sortable th[aria-sort=descending]::after{content:" \2193"}
-@media (max-width:520px){main{padding:10px}.fp8lab svg text{font-size:13px}}
+@media (max-width:520px){main{padding:10px}.fp8lab svg text{font-size:13px}.fp8lab .plot text{font-size:17px}}
 @media print{main{max-width:none;padding:0}figure,svg,tr{break-inside:avoid}.fp8lab .scroll{overflow:visible}.fp8lab .all{display:none}body{font-size:11px}}
 )css";
 

@@ -18,6 +18,7 @@ constexpr std::size_t most_rows = 500;        // of a table on a page: more are 
 constexpr std::size_t most_points = 600;      // of a curve: a line has no more dots on a screen
 constexpr std::size_t most_panels = 64;       // of a section of histograms
 constexpr std::size_t colors = 7;             // of page_style.hpp: .c0 to .c6
+constexpr std::size_t longest_unbroken = 40;  // characters of a cell that stay on one line
 constexpr std::size_t rows_in_notebook = 10;  // a notebook shows a glance
 constexpr std::size_t panels_in_notebook = 4;
 
@@ -80,6 +81,7 @@ std::string cell_html(const Table& table, const Column& column, std::size_t row)
       std::visit([&](const auto& values) { return all_digits(column, values[row]); }, column.values);
   std::string classes = is_number && !is_first ? "n" : "";
   if (column.head.detail) classes += classes.empty() ? "d" : " d";
+  if (text.size() > longest_unbroken) classes += classes.empty() ? "w" : " w";
   std::string html = is_first ? "<th scope=\"row\"" : "<td";
   if (!classes.empty()) html += " class=\"" + classes + "\"";
   if (whole != text) html += " title=\"" + escaped_html(whole) + "\"";
@@ -170,6 +172,17 @@ Bins bins_of(std::span<const Counts> all, double least) {
   return bins;
 }
 
+/// The colour of a histogram: that of the line or row whose mark begins its label, such as "b dw1", or else of its
+/// place.
+std::size_t color_of(const Counts& counts, std::size_t place) {
+  const std::string_view label = counts.label;
+  const bool has_mark = !label.empty() && (label.size() == 1 || label[1] == ' ');
+  for (std::size_t i = 0; has_mark && i < 52; ++i) {
+    if (mark_of(i) == label.front()) return i % colors;
+  }
+  return place % colors;
+}
+
 /// A histogram: a bar for each bin, from 0 up to its largest count, and in words what no bin has.
 std::string panel_of(const Counts& counts, const Bins& bins, std::size_t color) {
   constexpr double width = 360, height = 130, left = 8, top = 16, bottom = 22;
@@ -192,7 +205,7 @@ std::string panel_of(const Counts& counts, const Bins& bins, std::size_t color) 
       html += fmt::format(
           "<rect class=\"f{}\" x=\"{:.4g}\" y=\"{:.4g}\" width=\"{:.4g}\" height=\"{:.4g}\"><title>{:.6g} to {:.6g}: "
           "{}</title></rect>",
-          color % colors, left + step * static_cast<double>(bin - bins.first) + gap / 2, height - bottom - tall,
+          color, left + step * static_cast<double>(bin - bins.first) + gap / 2, height - bottom - tall,
           std::max(step - gap, 0.5), tall, counts.edges[bin], counts.edges[bin + 1], counts.counts[bin]);
     }
     html += fmt::format("<path class=\"axis\" d=\"M{} {}H{}\"/>", left, height - bottom, width - left);
@@ -228,7 +241,7 @@ std::string body_html(const Histograms& section, const PageStyle& style) {
     const Counts& one = section.histograms[i];
     // Where the bins differ, each panel has its own.
     const bool is_alike = one.edges == section.histograms.front().edges;
-    html += panel_of(one, is_alike ? bins : bins_of(std::span(&one, 1), section.least), i);
+    html += panel_of(one, is_alike ? bins : bins_of(std::span(&one, 1), section.least), color_of(one, i));
   }
   html += "</div>\n";
   if (section.histograms.size() > style.panels) {
@@ -318,7 +331,7 @@ std::string line_html(const Curve& line, std::size_t index, const Scale& x, cons
 }
 
 std::string body_html(const Curves& curves, const PageStyle& /*style*/) {
-  constexpr double width = 640, height = 300, left = 54, right = 12, top = 18, bottom = 34;
+  constexpr double width = 640, height = 300, left = 54, right = 12, top = 26, bottom = 38;
   const Scale x = scale_of(curves, true, left, width - right);
   const Scale y = scale_of(curves, false, height - bottom, top);
   std::string html = "<ul class=\"legend\">";
