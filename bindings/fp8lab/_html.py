@@ -13,7 +13,7 @@ from fp8lab import _core
 
 _ROWS = 10  # of a table; more are counted
 _COUNTS = ("zeros", "infinities", "nans", "below", "above", "underflows", "saturations", "total")
-_CELL = 'style="text-align:left;vertical-align:top"'
+_CELL = 'style="text-align:left;vertical-align:top;padding-right:12px"'
 
 
 def shown(value: Any) -> str:

@@ -9,9 +9,9 @@ namespace fp8lab::experiments {
 
 /// What a page and a fragment in a notebook share; all of it is below the class fp8lab.
 inline constexpr std::string_view page_style =
-    R"css(.fp8lab{--line:#8886;--soft:#8882;--c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#cc79a7;--c4:#e69f00;--c5:#56b4e9;--c6:#666;
+    R"css(.fp8lab{--line:#8886;--soft:#8882;--c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#cc79a7;--c4:#e69f00;--c5:#56b4e9;--c6:#666;--band:#cfe3f1;
 font:15px/1.5 system-ui,sans-serif}
-@media screen and (prefers-color-scheme:dark){.fp8lab{--c0:#56b4e9;--c1:#e69f00;--c2:#00c08b;--c3:#e59fc5;--c4:#f0e442;--c5:#ff8c42;--c6:#bbb}}
+@media screen and (prefers-color-scheme:dark){.fp8lab{--c0:#56b4e9;--c1:#e69f00;--c2:#00c08b;--c3:#e59fc5;--c4:#f0e442;--c5:#ff8c42;--c6:#bbb;--band:#24506b}}
 .fp8lab .scroll{overflow-x:auto}
 .fp8lab table{border-collapse:collapse;font-size:14px;font-variant-numeric:tabular-nums}
 .fp8lab th,.fp8lab td{padding:3px 10px 3px 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
@@ -33,7 +33,7 @@ font:15px/1.5 system-ui,sans-serif}
 .fp8lab svg text.strong{font-weight:700}
 .fp8lab .axis{stroke:currentColor;fill:none;opacity:.7}
 .fp8lab .grid{stroke:var(--line);fill:none}
-.fp8lab .band{fill:var(--c1);opacity:.25}
+.fp8lab .band{fill:var(--band)}
 .fp8lab .open{fill:none;stroke:var(--c1);stroke-width:1.5}
 .fp8lab .legend{list-style:none;padding:0;margin:4px 0;display:flex;flex-wrap:wrap;gap:2px 18px;font-size:14px}
 .fp8lab .f0{fill:var(--c0)}.fp8lab .f1{fill:var(--c1)}.fp8lab .f2{fill:var(--c2)}.fp8lab .f3{fill:var(--c3)}.fp8lab .f4{fill:var(--c4)}.fp8lab .f5{fill:var(--c5)}.fp8lab .f6{fill:var(--c6)}

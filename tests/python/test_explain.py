@@ -97,7 +97,7 @@ def test_what_has_a_name_is_explained():
         fp8lab.gemm_recipes()[0],
     ):
         told = fp8lab.explain(one)
-        assert told == fp8lab.explain(one) and one.source in told.tables["things"]["source"].tolist()
+        assert one.source in told.tables["things"]["source"].tolist()
         assert fp8lab.explain(one.name).tables["things"]["description"].tolist()
     with pytest.raises(ValueError, match="did you mean te_mxfp8"):
         fp8lab.explain("te_mxfp88")

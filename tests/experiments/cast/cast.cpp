@@ -157,8 +157,13 @@ TEST_CASE("an exact SQNR is there for saturating casts to nearest with a sign, a
   CHECK(count == 1);
 }
 
-TEST_CASE("an empty tensor, and one of NaN alone, have a report and files, though no SQNR") {
-  for (const std::vector<float>& values : {std::vector<float>{}, std::vector<float>{nan, nan}, std::vector<float>{0}}) {
+TEST_CASE("a tensor without elements is refused") {
+  CHECK_THROWS_WITH(run_cast(casting(std::vector<float>{}, {"e4m3"})),
+                    ContainsSubstring("there are no elements to cast"));
+}
+
+TEST_CASE("a tensor of NaN alone, and one of zero, have a report and files, though no SQNR") {
+  for (const std::vector<float>& values : {std::vector<float>{nan, nan}, std::vector<float>{0}}) {
     const Document document = document_of(run_cast(casting(values, {"e4m3", "e5m2"})));
     const std::string report = text_of(document, {.unicode = false, .width = 80});
     CHECK(report.find("Errors of what comes back") != std::string::npos);
