@@ -5,7 +5,6 @@
 #include <tuple>
 #include <vector>
 
-#include "dlpack.hpp"
 #include "fp8lab/gpu/device.hpp"
 #include "fp8lab/gpu/kernel_list.hpp"
 #include "module.hpp"
@@ -43,26 +42,12 @@ std::vector<KernelFields> kernel_fields() {
   return all;
 }
 
-/// address, shape, strides in elements (None: C-contiguous) and element type of the array in a DLPack capsule.
-py::tuple dlpack_facts(const py::capsule& capsule) {
-  if (capsule.name() == nullptr || std::string(capsule.name()) != "dltensor") {
-    throw py::type_error("__dlpack__ must give a capsule named dltensor");
-  }
-  const dlpack::Tensor& tensor = capsule.get_pointer<dlpack::ManagedTensor>()->tensor;
-  const auto list = [&](const std::int64_t* from) { return std::vector<std::int64_t>(from, from + tensor.dimensions); };
-  std::optional<std::vector<std::int64_t>> strides;
-  if (tensor.strides != nullptr) strides = list(tensor.strides);
-  return py::make_tuple(reinterpret_cast<std::uintptr_t>(tensor.data) + tensor.byte_offset, list(tensor.shape), strides,
-                        dlpack::name_of(tensor.type));
-}
-
 }  // namespace
 
 void bind_gpu(py::module_& module) {
   module.def("gpu_devices", &device_fields);
   module.def("gpu_status", &status_fields);
   module.def("gpu_kernels", &kernel_fields);
-  module.def("dlpack_facts", &dlpack_facts, py::arg("capsule"));
 }
 
 }  // namespace fp8lab::bindings

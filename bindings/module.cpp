@@ -6,6 +6,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "dlpack.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/text.hpp"
@@ -73,6 +74,7 @@ void fill(py::module_& module) {
   bind_scaling(module);
   bind_compare(module);
   bind_diagnose(module);
+  bind_dlpack(module);
   bind_gemm_doctor(module);
   bind_linear(module);
   bind_operators(module);

@@ -87,6 +87,8 @@ def as_array(x: Any, argument: str) -> tuple[Array, str]:
     if isinstance(x, np.ma.MaskedArray):
         raise TypeError(f"{argument} must not be a masked array: fill or compress it first")
     try:
+        if by_dlpack_alone(x):
+            return _from_dlpack(x)
         array = np.asarray(x)
     except (KeyboardInterrupt, MemoryError):
         raise
@@ -99,6 +101,32 @@ def as_array(x: Any, argument: str) -> tuple[Array, str]:
     if name in _CODE_DTYPES:
         return array.view(np.uint8), name
     return array, short(name)
+
+
+def dlpack_capsule(x: Any, **options: Any) -> Any:
+    """What ``x.__dlpack__()`` gives: of DLPack 1 where its library knows that, else of before."""
+    try:
+        return x.__dlpack__(max_version=(1, 1), **options)
+    except TypeError:  # it does not know the argument
+        return x.__dlpack__(**options)
+
+
+def by_dlpack_alone(x: Any) -> bool:
+    """Whether x lies on the host and tells its elements by DLPack alone."""
+    kind = type(x)
+    if hasattr(kind, "__array__") or not hasattr(kind, "__dlpack__") or not hasattr(kind, "__dlpack_device__"):
+        return False
+    return int(x.__dlpack_device__()[0]) in (1, 3)  # kDLCPU and kDLCUDAHost
+
+
+def _from_dlpack(x: Any) -> tuple[Array, str]:
+    """A view of an array, and the name of its element type; two codes of E2M1 in a byte as torch's are."""
+    capsule = dlpack_capsule(x)
+    name = _core.dlpack_facts(capsule)[3]
+    if name == "float4_e2m1fn_x2":
+        return _core.dlpack_view(capsule, _BYTE), "uint8"
+    words = _WORD if name == "bfloat16" else _BYTE if name in _CODE_DTYPES else np.dtype(name)
+    return _core.dlpack_view(capsule, words), name
 
 
 def fill(out: Array, array: Array) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fp8lab import _core
-from fp8lab._arrays import as_array, contiguous, empty, is_torch_tensor, kind_of, short
+from fp8lab._arrays import as_array, by_dlpack_alone, contiguous, dlpack_capsule, empty, is_torch_tensor, kind_of, short
 
 #: Element types by what __cuda_array_interface__ calls them; bfloat16 as torch and ml_dtypes do.
 _TYPESTRS = {"<f4": "float32", "<f2": "float16", "<V2": "bfloat16", "|u1": "uint8", "<u4": "uint32", "<f8": "float64"}
@@ -127,8 +127,8 @@ def _of_interface(x: Any, argument: str, writes: bool) -> Buffer:
 
 def _of_dlpack(x: Any, argument: str) -> Buffer:
     """By DLPack: the producer makes the default stream, on which the kernel runs, wait for the elements."""
-    capsule = x.__dlpack__(stream=1)
-    address, shape, strides, dtype = _core.dlpack_facts(capsule)
+    capsule = dlpack_capsule(x, stream=1)
+    address, shape, strides, dtype, _ = _core.dlpack_facts(capsule)
     library = type(x).__module__.partition(".")[0]
     buffer = Buffer(argument, (x, capsule), address, tuple(shape), dtype, True, 1, library)
     return _check(buffer, _is_contiguous(tuple(shape), None if strides is None else tuple(strides)))
@@ -252,6 +252,8 @@ def on_host(x: Any) -> Any:
         if hasattr(type(x), "__array__") or not hasattr(type(x), "__dlpack__"):  # JAX's arrays come by __array__
             if not hasattr(type(x), "__array__") and hasattr(x, "__cuda_array_interface__"):
                 raise TypeError("it lies on a device, and has neither get() nor __dlpack__")
+            return x
+        if by_dlpack_alone(x):
             return x
         torch: Any = sys.modules.get("torch")
         return np.from_dlpack(x) if torch is None else torch.from_dlpack(x)

@@ -71,6 +71,19 @@ class Quantized:
         self.direction = direction
         self._tensor_shape = core.shape if tensor_shape is None else tensor_shape
 
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
+        """The codes by DLPack 1.1, as elements of their format: ``torch.from_dlpack(q)`` is a float8 tensor over the
+        same memory, of E2M1 one of two codes in each byte."""
+        if stream is not None or dl_device not in (None, (1, 0)):
+            raise BufferError("a Quantized lies on the host, without streams")
+        codes = self.codes.copy() if copy else self.codes
+        return _core.dlpack_capsule(codes, self.format, max_version is not None and max_version[0] >= 1, bool(copy))
+
     @staticmethod
     def from_arrays(
         codes: Any,
