@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 #include "explain/explain.hpp"
 #include "fp8lab/formats/environment.hpp"
@@ -287,7 +288,11 @@ Document run(const ExplainArguments& arguments, const Context& /*context*/) {
     for (const NamedThing& one : all) {
       if (std::ranges::find(names, std::string_view(one.name)) == names.end()) names.emplace_back(one.name);
     }
-    refuse_name("format, recipe, model or profile", arguments.what, names);
+    try {
+      refuse_name("format, recipe, model or profile", arguments.what, names);
+    } catch (const std::invalid_argument& error) {
+      throw std::invalid_argument(std::string("what: ") + error.what());
+    }
   }
   if (arguments.code) refuse("a ", found.front().kind, " has no codes: CODE goes with a format");
   return document_of_things(arguments.what, found);

@@ -21,7 +21,7 @@ COMMANDS = dict(map(small_command, REGISTERED))
 #: The exit statuses of a run that ends without an error.
 STATUSES = {facts["command"]: {0, facts["status_not_passed"]} for facts in REGISTERED.values()}
 #: Options that name what is written.
-WRITTEN = {"--out", "--checkpoint", "--probe", "--ledger"}
+WRITTEN = {"--out", "--html", "--checkpoint", "--probe", "--ledger"}
 #: Options that name files: what cannot be read or written is named in their place.
 PATHS = {
     (facts["command"], argument["option"])
@@ -67,7 +67,7 @@ def complaint(fp8lab, command, option, value):
     if (
         not any(word in text for word in (name, name.replace("-", "_"), name.removesuffix("s")))
         and not all(word in text for word in name.split("-"))  # "format of b"
-        and not ((command, option) in PATHS | {(command, "--out")} and "cannot" in text)
+        and not ((command, option) in PATHS | {(command, "--out"), (command, "--html")} and "cannot" in text)
         and not (value.startswith(b"--") and "unknown option" in text)
         and not (name.endswith(("-a", "-b")) and text.startswith("fp8lab: a and b must "))
     ):
