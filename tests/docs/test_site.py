@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``./dev docs`` makes a site of is complete; --exhaustive makes it, and a warning is an error there."""
+
+import ast
+import re
+
+from command import ROOT
+from fp8lab._names import HOMES
+
+DOCS = ROOT / "docs"
+
+
+def test_every_page_is_in_a_table_of_contents():
+    blocks = re.findall(r"```\{toctree\}\n(.*?)```", (DOCS / "index.md").read_text(), re.DOTALL)
+    listed = [line for block in blocks for line in block.splitlines() if not line.startswith(":")]
+    pages = [path.stem for path in DOCS.iterdir() if path.suffix in (".md", ".rst") and path.stem != "index"]
+    assert sorted(listed) == sorted(pages)
+
+
+def test_every_public_name_has_a_group():
+    tree = ast.parse((DOCS / "conf.py").read_text()).body
+    (groups,) = [one.value for one in tree if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "GROUPS"]
+    homes = {home for name, home in HOMES.items() if home != name and not name.startswith("__")}
+    assert sorted(ast.literal_eval(groups)) == sorted(homes)
