@@ -28,7 +28,7 @@ namespace {
 /// An array of two dimensions and the name of its element type; float16 and bfloat16 as words.
 using TypedArray = std::pair<py::array, std::string>;
 /// The name of a Functions and a number of threads.
-using OptionFields = std::pair<std::string, int>;
+using OptionFields = std::tuple<std::string, int, int>;
 /// limit, alpha, offset, beta1 and beta2.
 using ActivationFields = std::tuple<float, float, float, float, float>;
 /// ftz, prec_div, prec_sqrt and fast_math.
@@ -49,7 +49,7 @@ FloatOutput output_of(const TypedArray& array) {
 }
 
 OperatorOptions options_of(const OptionFields& fields) {
-  return {find_value<Functions>("functions", fields.first), fields.second};
+  return {find_value<Functions>("functions", std::get<0>(fields)), std::get<1>(fields), std::get<2>(fields)};
 }
 ActivationParameters parameters_of(const ActivationFields& fields) {
   ActivationParameters parameters;

@@ -882,7 +882,7 @@ def activation(
     scales: NDArray[np.float32] | None,
     out: tuple[NDArray[Any], str],
     interleave: int,
-    options: tuple[str, int],
+    options: tuple[str, int, int],
 ) -> None: ...
 def activation_backward(
     name: str,
@@ -893,7 +893,7 @@ def activation_backward(
     dx: tuple[NDArray[Any], str],
     sums: NDArray[np.float32],
     interleave: int,
-    options: tuple[str, int],
+    options: tuple[str, int, int],
 ) -> None: ...
 def norm(
     parameters: tuple[float, bool],
@@ -903,7 +903,7 @@ def norm(
     out: tuple[NDArray[Any], str],
     mean: NDArray[np.float32],
     rsigma: NDArray[np.float32],
-    options: tuple[str, int],
+    options: tuple[str, int, int],
 ) -> None: ...
 def layernorm_backward(
     zero_centered_gamma: bool,
@@ -915,7 +915,7 @@ def layernorm_backward(
     dx: tuple[NDArray[Any], str],
     dgamma: tuple[NDArray[Any], str],
     dbeta: tuple[NDArray[Any], str],
-    options: tuple[str, int],
+    options: tuple[str, int, int],
 ) -> None: ...
 def rmsnorm_backward(
     zero_centered_gamma: bool,
@@ -926,7 +926,7 @@ def rmsnorm_backward(
     add: tuple[NDArray[Any], str] | None,
     dx: tuple[NDArray[Any], str],
     dgamma: tuple[NDArray[Any], str],
-    options: tuple[str, int],
+    options: tuple[str, int, int],
 ) -> None: ...
 def softmax(
     kind: str,
@@ -935,7 +935,7 @@ def softmax(
     x: tuple[NDArray[Any], str],
     mask: NDArray[np.uint8],
     out: tuple[NDArray[Any], str],
-    options: tuple[str, int],
+    options: tuple[str, int, int],
 ) -> None: ...
 def softmax_backward(
     kind: str,
@@ -944,7 +944,7 @@ def softmax_backward(
     grad: tuple[NDArray[Any], str],
     y: tuple[NDArray[Any], str],
     dx: tuple[NDArray[Any], str],
-    options: tuple[str, int],
+    options: tuple[str, int, int],
 ) -> None: ...
 def rope(
     backward: bool,
@@ -955,7 +955,7 @@ def rope(
     cu_seqlens: NDArray[np.int32],
     start_positions: NDArray[np.int32],
     out: tuple[NDArray[Any], str],
-    options: tuple[str, int],
+    options: tuple[str, int, int],
 ) -> None: ...
 def rope_qkv(
     sizes: tuple[int, int, int, int],
@@ -966,7 +966,7 @@ def rope_qkv(
     key_freqs: NDArray[np.float32],
     start_positions: NDArray[np.int32],
     out: Sequence[tuple[NDArray[Any], str]],
-    options: tuple[str, int],
+    options: tuple[str, int, int],
 ) -> None: ...
 def rope_qkv_backward(
     sizes: tuple[int, int, int, int],
@@ -976,7 +976,7 @@ def rope_qkv_backward(
     query_freqs: NDArray[np.float32],
     key_freqs: NDArray[np.float32],
     dqkv: tuple[NDArray[Any], str],
-    options: tuple[str, int],
+    options: tuple[str, int, int],
 ) -> None: ...
 def dropout(
     probability: float,
@@ -1007,7 +1007,7 @@ def adam_update(
     m: tuple[NDArray[Any], str],
     v: tuple[NDArray[Any], str],
     master: NDArray[np.float32] | None,
-    options: tuple[str, int],
+    options: tuple[str, int, int],
 ) -> None: ...
 def adam_update_unscaling(
     numbers: tuple[float, float, float, float, float],
@@ -1018,7 +1018,7 @@ def adam_update_unscaling(
     m: tuple[NDArray[Any], str],
     v: tuple[NDArray[Any], str],
     master: NDArray[np.float32] | None,
-    options: tuple[str, int],
+    options: tuple[str, int, int],
 ) -> None: ...
 def adam_update_fp8(
     numbers: tuple[float, float, float, float, float],
@@ -1031,7 +1031,7 @@ def adam_update_fp8(
     m: tuple[NDArray[Any], str],
     v: tuple[NDArray[Any], str],
     master: NDArray[np.float32],
-    options: tuple[str, int],
+    options: tuple[str, int, int],
 ) -> float: ...
 def adam_update_remainder(
     numbers: tuple[float, float, float, float, float],
@@ -1041,7 +1041,7 @@ def adam_update_remainder(
     m: tuple[NDArray[Any], str],
     v: tuple[NDArray[Any], str],
     remainder: NDArray[np.int16],
-    options: tuple[str, int],
+    options: tuple[str, int, int],
 ) -> None: ...
 def permutation_map(experts: NDArray[np.int32], tokens: int, kept: int, out: NDArray[np.int32]) -> None: ...
 def permute_rows(
@@ -1085,7 +1085,7 @@ def cross_entropy(
     loss: NDArray[np.float32],
     largest: NDArray[np.float32],
     sum: NDArray[np.float32],
-    options: tuple[str, int],
+    options: tuple[str, int, int],
 ) -> None: ...
 def cross_entropy_backward(
     label_smoothing: float,
@@ -1096,7 +1096,7 @@ def cross_entropy_backward(
     largest: NDArray[np.float32],
     sum: NDArray[np.float32],
     dx: tuple[NDArray[Any], str],
-    options: tuple[str, int],
+    options: tuple[str, int, int],
 ) -> None: ...
 def router_scores() -> list[str]: ...
 def moe_topk(
@@ -1108,7 +1108,7 @@ def moe_topk(
     experts: NDArray[np.int32],
     saved: NDArray[np.float32],
     cutoff: NDArray[np.float32],
-    options: tuple[str, int],
+    options: tuple[str, int, int],
 ) -> None: ...
 def moe_topk_backward(
     sizes: tuple[int, int, int, int],
@@ -1118,7 +1118,7 @@ def moe_topk_backward(
     saved: NDArray[np.float32],
     grad: tuple[NDArray[Any], str],
     dlogits: tuple[NDArray[Any], str],
-    options: tuple[str, int],
+    options: tuple[str, int, int],
 ) -> None: ...
 def moe_scores(
     sizes: tuple[int, int, int, int],
@@ -1127,20 +1127,20 @@ def moe_scores(
     scores: NDArray[np.float32],
     experts: NDArray[np.int32],
     saved: NDArray[np.float32],
-    options: tuple[str, int],
+    options: tuple[str, int, int],
 ) -> None: ...
 def moe_scores_backward(
     score: str,
     saved: NDArray[np.float32],
     grad: tuple[NDArray[Any], str],
     dlogits: tuple[NDArray[Any], str],
-    options: tuple[str, int],
+    options: tuple[str, int, int],
 ) -> None: ...
 def moe_aux_loss(
     fields: tuple[int, int, int, float, int],
     probabilities: tuple[NDArray[Any], str],
     tokens_per_expert: NDArray[np.float32],
-    options: tuple[str, int],
+    options: tuple[str, int, int],
 ) -> tuple[float, float]: ...
 def moe_aux_loss_backward(
     factor: float,

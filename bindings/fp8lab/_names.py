@@ -5,6 +5,8 @@ HOMES = {
     "experiments": "experiments",
     "gpu": "gpu",
     "operators": "operators",
+    "Bounds": "_bounds",
+    "device_function_bounds": "_bounds",
     "ChainDifferences": "_casts",
     "cast_to_representable": "_casts",
     "chain_differences": "_casts",

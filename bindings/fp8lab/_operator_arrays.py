@@ -77,9 +77,21 @@ def apart_from(typed: Typed, words: Typed, same: bool = True) -> Typed:
     return apart(array, words[0]), typed[1]
 
 
-def options_of(functions: str, threads: int | None, elements: int) -> tuple[str, int]:
-    """The arguments ``functions`` and ``threads`` of a call of so many elements."""
-    return check_choice(functions, "functions", FUNCTIONS), check_threads(threads, elements)
+class FunctionsOff(str):
+    """``correctly_rounded``, each function off by so many float32 numbers: what bounds are made of."""
+
+    words: int
+
+    def __new__(cls, words: int) -> FunctionsOff:
+        self = super().__new__(cls, "correctly_rounded")
+        self.words = words
+        return self
+
+
+def options_of(functions: str, threads: int | None, elements: int) -> tuple[str, int, int]:
+    """The arguments ``functions`` and ``threads`` of a call of so many elements, and how many words functions are off."""
+    words = functions.words if isinstance(functions, FunctionsOff) else 0
+    return str(check_choice(functions, "functions", FUNCTIONS)), check_threads(threads, elements), words
 
 
 def as_nonempty_rows(x: Any, argument: str = "x") -> tuple[Typed, tuple[int, ...]]:

@@ -18,7 +18,8 @@ fixed order, whatever the number of threads:
   block i + 16, and so on.
 
 What is fused into one rounding is what nvcc 13.0 fuses of the kernels' formulas for sm_90. ``exactness()`` says of each
-function what is exact and how far the rest can be from a device.
+function what is exact and how far the rest can be from a device; ``activation_bounds`` and its like say it of each
+element, and how many FP8 codes are open.
 
 Every function takes
 
@@ -56,6 +57,12 @@ from fp8lab._norms import (
     layernorm_backward,
     rmsnorm,
     rmsnorm_backward,
+)
+from fp8lab._operator_bounds import (
+    activation_backward_bounds,
+    activation_bounds,
+    layernorm_bounds,
+    rmsnorm_bounds,
 )
 from fp8lab._optimizers import (
     adam_update,
@@ -104,6 +111,8 @@ __all__ = [
     "RoutedTokens",
     "activation",
     "activation_backward",
+    "activation_backward_bounds",
+    "activation_bounds",
     "activations",
     "adam_update",
     "adam_update_fp8",
@@ -118,6 +127,7 @@ __all__ = [
     "l2norm",
     "layernorm",
     "layernorm_backward",
+    "layernorm_bounds",
     "moe_aux_loss",
     "moe_aux_loss_backward",
     "moe_bias_histogram",
@@ -133,6 +143,7 @@ __all__ = [
     "pad_rows",
     "rmsnorm",
     "rmsnorm_backward",
+    "rmsnorm_bounds",
     "rope",
     "rope_backward",
     "rope_qkv",

@@ -4,10 +4,12 @@
 #include "simd/operators_activation.hpp"
 
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "formats/simd/targets.hpp"
 #include "fp8lab/reference/operators/sum_order.hpp"
+#include "units/hopper_functions.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "simd/operators_activation.cpp"
@@ -138,10 +140,18 @@ namespace {
 
 bool is_on_hopper(const ActivationPiece& piece) {
   switch (piece.functions) {
-    case Functions::correctly_rounded: return false;
+    case Functions::correctly_rounded: return piece.function_words != 0;
     case Functions::hopper: return true;
   }
   return false;
+}
+
+/// Runs a loop, whose functions are off where the piece says so.
+template <typename Loop>
+void run_piece(const Loop& loop, const ActivationParameters& parameters, const ActivationPiece& piece) {
+  std::optional<FunctionsOff> off;
+  if (piece.function_words != 0) off.emplace(piece.function_words);
+  loop(parameters, piece);
 }
 
 }  // namespace
@@ -150,14 +160,14 @@ void activation_piece(KernelActivation kind, const ActivationParameters& paramet
   const auto loop = is_on_hopper(piece)     ? HWY_STATIC_DISPATCH(ForwardOnHopper)(kind)
                     : vector_code_allowed() ? HWY_DYNAMIC_DISPATCH(ForwardOfTarget)(kind)
                                             : HWY_STATIC_DISPATCH(ForwardOfLane)(kind);
-  loop(parameters, piece);
+  run_piece(loop, parameters, piece);
 }
 void activation_gradient_piece(KernelActivation kind, const ActivationParameters& parameters,
                                const ActivationPiece& piece) {
   const auto loop = is_on_hopper(piece)     ? HWY_STATIC_DISPATCH(BackwardOnHopper)(kind)
                     : vector_code_allowed() ? HWY_DYNAMIC_DISPATCH(BackwardOfTarget)(kind)
                                             : HWY_STATIC_DISPATCH(BackwardOfLane)(kind);
-  loop(parameters, piece);
+  run_piece(loop, parameters, piece);
 }
 void scaled_gradient_piece(KernelActivation kind, const ActivationParameters& parameters,
                            const ActivationPiece& piece) {

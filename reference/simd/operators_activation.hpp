@@ -19,6 +19,7 @@ struct ActivationPiece {
   float scale = 1;         // of the row
   float* lanes = nullptr;  // sum_lanes sums of the gradient by the scale
   Functions functions = Functions::correctly_rounded;
+  int function_words = 0;  // see OperatorOptions
 };
 
 /// out = (f(x) gate) scale.

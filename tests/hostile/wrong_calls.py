@@ -411,6 +411,14 @@ CALLS = {
     "device_function": (fp8lab.device_function, {"name": "x / y", "x": X, "y": X, "fast_math": True, "units": "hopper"}),
     "device_functions": (fp8lab.device_functions, {}),
     "special_units": (fp8lab.special_units, {}),
+    "device_function_bounds": (fp8lab.device_function_bounds, {"name": "x / y", "x": X, "y": X}),
+    "Bounds": (fp8lab.Bounds, None),
+    "operators.activation_bounds": (fp8lab.operators.activation_bounds, {"name": "clamped_swiglu", "x": X, "limit": 5.0}),
+    "operators.activation_backward_bounds": (
+        fp8lab.operators.activation_backward_bounds, {"name": "gelu", "grad": X, "x": X},
+    ),
+    "operators.layernorm_bounds": (fp8lab.operators.layernorm_bounds, {"x": WIDE, "gamma": WIDE[0], "beta": WIDE[0]}),
+    "operators.rmsnorm_bounds": (fp8lab.operators.rmsnorm_bounds, {"x": WIDE, "gamma": WIDE[0]}),
     "operators.activation": (fp8lab.operators.activation, {"name": "clamped_swiglu", "x": X, "limit": 5.0, "alpha": 1.5, "offset": 0.5}),
     "operators.activation_backward": (
         fp8lab.operators.activation_backward, {"name": "gelu", "grad": X, "x": X, "bias_gradient": True},

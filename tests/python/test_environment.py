@@ -369,6 +369,18 @@ CASES = {
         for name in fp8lab.device_functions() for x in (NEAR, TINY) for ftz in (False, True) for units in fp8lab.special_units()],
     "device_functions": lambda _: fp8lab.device_functions(),
     "special_units": lambda _: fp8lab.special_units(),
+    "device_function_bounds": lambda _: [
+        _bounds(fp8lab.device_function_bounds(name, x)) for name in ("expf", "tanhf", "erff") for x in (NEAR, TINY)],
+    "Bounds": lambda _: [
+        fp8lab.operators.activation_bounds("silu", x.reshape(16, -1)).undecided_codes(scale=SCALE) for x in (NEAR, TINY)],
+    "operators.activation_bounds": lambda _: [
+        _bounds(fp8lab.operators.activation_bounds(name, x.reshape(16, -1))) for name in ("gelu", "swiglu") for x in (NEAR, TINY)],
+    "operators.activation_backward_bounds": lambda _: [
+        _bounds(fp8lab.operators.activation_backward_bounds("gelu", x.reshape(16, -1), x.reshape(16, -1))) for x in (NEAR, TINY)],
+    "operators.layernorm_bounds": lambda _: [
+        _bounds(fp8lab.operators.layernorm_bounds(x.reshape(16, -1), *_row_of(x), eps=1e-40)) for x in (NEAR, TINY)],
+    "operators.rmsnorm_bounds": lambda _: [
+        _bounds(fp8lab.operators.rmsnorm_bounds(x.reshape(16, -1), _row_of(x)[0], eps=1e-40)) for x in (NEAR, TINY)],
     "operators.layernorm": lambda _: [fp8lab.operators.layernorm(x.reshape(16, -1), *_row_of(x), eps=1e-40) for x in (NEAR, TINY)],
     "operators.rmsnorm": lambda _: [fp8lab.operators.rmsnorm(x.reshape(16, -1), _row_of(x)[0], eps=1e-40) for x in (NEAR, TINY)],
     "operators.softmax": lambda _: [fp8lab.operators.softmax(x.reshape(16, -1), scale=SCALE) for x in (NEAR, TINY)],
@@ -480,6 +492,10 @@ CASES = {
     "unpad_scales": lambda _: fp8lab.unpad_scales(fp8lab.pad_scales(CODES), CODES.shape),
     "unswizzle_scales": lambda _: fp8lab.unswizzle_scales(fp8lab.swizzle_scales(CODES), CODES.shape),
 }  # fmt: skip
+
+
+def _bounds(bounds):
+    return bounds.low, bounds.high, bounds.decided
 
 
 def _row_of(x):

@@ -20,7 +20,8 @@ namespace {
 constexpr std::size_t activation_piece_size = 1024;
 
 struct ActivationBuffers {
-  explicit ActivationBuffers(const OperatorOptions& options) : functions(options.functions) {}
+  explicit ActivationBuffers(const OperatorOptions& options)
+      : functions(options.functions), function_words(options.function_words) {}
 
   using Piece = std::array<float, activation_piece_size>;
   alignas(64) Piece x{};
@@ -29,6 +30,7 @@ struct ActivationBuffers {
   alignas(64) Piece out{};
   alignas(64) Piece gate_out{};
   Functions functions;
+  int function_words;
 
   [[nodiscard]] ActivationPiece piece(std::size_t count) {
     return {.x = x.data(),
@@ -37,7 +39,8 @@ struct ActivationBuffers {
             .out = out.data(),
             .gate_out = gate_out.data(),
             .count = padded(count),
-            .functions = functions};
+            .functions = functions,
+            .function_words = function_words};
   }
 };
 
@@ -170,6 +173,7 @@ void backward_row(KernelActivation kind, const ActivationParameters& parameters,
 
 void activation(KernelActivation kind, const ActivationParameters& parameters, const MatrixView& x, FloatOutput out,
                 const OperatorOptions& options) {
+  check_function_words(options);
   const ActivationShape given = checked_shape(kind, parameters, x, 0);
   check_arrays(given, x, "out", out, given.rows * given.columns);
   const ActivationShape shape = in_pieces(given);
@@ -189,6 +193,7 @@ void activation(KernelActivation kind, const ActivationParameters& parameters, c
 void activation_backward(KernelActivation kind, const ActivationParameters& parameters, const MatrixView& grad,
                          const MatrixView& x, FloatOutput dx, std::span<float> bias_gradient,
                          const OperatorOptions& options) {
+  check_function_words(options);
   const ActivationShape given = checked_shape(kind, parameters, x, 0);
   check_gradient(given, grad, x, dx);
   if (bias_gradient.empty()) {
@@ -215,6 +220,7 @@ void activation_backward(KernelActivation kind, const ActivationParameters& para
 void scaled_activation(KernelActivation kind, const ActivationParameters& parameters, const MatrixView& x,
                        std::span<const float> scales, FloatOutput out, ScaledLayout layout,
                        const OperatorOptions& options) {
+  check_function_words(options);
   const ActivationShape shape = checked_shape(kind, parameters, x, layout.interleave);
   check_scales(kind, shape, scales);
   check_arrays(shape, x, "out", out, shape.rows * shape.columns);

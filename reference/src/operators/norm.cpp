@@ -17,6 +17,7 @@
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/units/special_function.hpp"
 #include "operators/row_buffers.hpp"
+#include "units/hopper_functions.hpp"
 
 namespace fp8lab {
 
@@ -158,18 +159,21 @@ struct NormStatistics {
   float rsigma;
 };
 NormStatistics layernorm_statistics(const std::optional<WarpOrder>& warp, const RowFunctions& loops, NormRow& row,
-                                    std::size_t columns, float inverse, float eps) {
+                                    std::size_t columns, float inverse, float eps, int words) {
   const float mean = (warp ? warp->sum(row) : loops.sum_of_row(row.data(), row.size())) * inverse;
   loops.subtract(row.data(), mean, row.size(), row.data());
   clear_padding(row, columns);
   const float squares = warp ? warp->sum_of_squares(row) : loops.sum_of_squares(row.data(), row.size());
   const float variance = std::fma(squares, inverse, eps);
-  return {mean, warp ? device_rsqrt(variance) : rounded_rsqrt(variance)};
+  return {mean, warp ? device_rsqrt(variance) : words_off(variance, rounded_rsqrt(variance), words)};
 }
 
 float rmsnorm_rsigma(const std::optional<WarpOrder>& warp, bool is_tuned, const RowFunctions& loops, const NormRow& row,
-                     float inverse, float eps) {
-  if (!warp) return rounded_rsqrt(std::fma(loops.sum_of_squares(row.data(), row.size()), inverse, eps));
+                     float inverse, float eps, int words) {
+  if (!warp) {
+    const float squares = std::fma(loops.sum_of_squares(row.data(), row.size()), inverse, eps);
+    return words_off(squares, rounded_rsqrt(squares), words);
+  }
   if (!is_tuned) return device_rsqrt(std::fma(warp->sum_of_squares(row), inverse, eps));
   const float mean = warp->sum(row) * inverse;
   NormRow deviations(row.size());
@@ -190,6 +194,7 @@ std::optional<WarpOrder> warp_order(const OperatorOptions& options, const Matrix
 
 void layernorm(const NormParameters& parameters, const MatrixView& x, const MatrixView& gamma, const MatrixView& beta,
                FloatOutput out, std::span<float> mean, std::span<float> rsigma, const OperatorOptions& options) {
+  check_function_words(options);
   check_norm(x, gamma, "out", out);
   check_parameter_row("beta", beta, x.columns());
   check_apart_from("beta", beta, "out", out);
@@ -207,7 +212,8 @@ void layernorm(const NormParameters& parameters, const MatrixView& x, const Matr
     for (std::size_t i = first; i < last; ++i) {
       checkpoint();
       read_piece(x, i * columns, columns, row.data());
-      const NormStatistics of_row = layernorm_statistics(warp, loops, row, columns, inverse, parameters.eps);
+      const NormStatistics of_row =
+          layernorm_statistics(warp, loops, row, columns, inverse, parameters.eps, options.function_words);
       loops.scale(row.data(), of_row.rsigma, g.data(), b.data(), row.size(), row.data());
       write_piece(row.data(), columns, out, i * columns);
       write_number(of_row.mean, mean[i]);
@@ -218,6 +224,7 @@ void layernorm(const NormParameters& parameters, const MatrixView& x, const Matr
 
 void rmsnorm(const NormParameters& parameters, const MatrixView& x, const MatrixView& gamma, FloatOutput out,
              std::span<float> rsigma, const OperatorOptions& options) {
+  check_function_words(options);
   check_norm(x, gamma, "out", out);
   check_size("rsigma", rsigma.size(), x.rows());
   const std::size_t columns = x.columns();
@@ -232,7 +239,7 @@ void rmsnorm(const NormParameters& parameters, const MatrixView& x, const Matrix
     for (std::size_t i = first; i < last; ++i) {
       checkpoint();
       read_piece(x, i * columns, columns, row.data());
-      const float factor = rmsnorm_rsigma(warp, is_tuned, loops, row, inverse, parameters.eps);
+      const float factor = rmsnorm_rsigma(warp, is_tuned, loops, row, inverse, parameters.eps, options.function_words);
       loops.scale(row.data(), factor, g.data(), nullptr, row.size(), row.data());
       write_piece(row.data(), columns, out, i * columns);
       write_number(factor, rsigma[i]);

@@ -16,7 +16,13 @@ void check_kernel_floats(std::string_view name, const MatrixView& x) {
   }
 }
 
+void check_function_words(const OperatorOptions& options) {
+  if (options.function_words == 0 || options.functions == Functions::correctly_rounded) return;
+  refuse("function_words must be 0 with functions of ", name_of(options.functions), ", not ", options.function_words);
+}
+
 void check_rounded_functions(std::string_view name, const OperatorOptions& options) {
+  if (options.function_words != 0) refuse("function_words must be 0 for ", name, ", not ", options.function_words);
   if (options.functions == Functions::correctly_rounded) return;
   refuse("functions must be correctly_rounded for ", name, ", whose sums are not known on a device, not ",
          name_of(options.functions));

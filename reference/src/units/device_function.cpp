@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fp8lab/reference/units/device_function.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
+#include <optional>
 
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/overlap.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
+#include "fp8lab/reference/units/rounded_functions.hpp"
 #include "units/device_steps.hpp"
 #include "units/hopper_functions.hpp"
 
@@ -88,8 +92,32 @@ void run_device_steps(DeviceFunction function, const DeviceBuild& build, const D
 
 }  // namespace
 
-float hopper_expf(float x) { return DeviceSteps<Subnormals::kept>(SpecialUnits::hopper).expf(x); }
-float hopper_tanhf(float x) { return DeviceSteps<Subnormals::kept>(SpecialUnits::hopper).tanhf(x); }
+namespace {
+
+thread_local std::optional<int> words_off_of_thread;
+
+}  // namespace
+
+FunctionsOff::FunctionsOff(int words) { words_off_of_thread = words; }
+FunctionsOff::~FunctionsOff() { words_off_of_thread.reset(); }
+
+float words_off(float x, float result, int words) {
+  if (x == 0 || std::isinf(x) || result == 0 || result != result) return result;
+  const auto word = std::bit_cast<std::uint32_t>(result);
+  const std::int64_t magnitude = std::int64_t{word & 0x7FFFFFFFU} + words;
+  const auto limited = static_cast<std::uint32_t>(std::clamp<std::int64_t>(magnitude, 0, 0x7F800000));
+  return std::bit_cast<float>((word & 0x80000000U) | limited);
+}
+
+float hopper_expf(float x) {
+  if (words_off_of_thread) return words_off(x, rounded_exp(x), *words_off_of_thread);
+  return DeviceSteps<Subnormals::kept>(SpecialUnits::hopper).expf(x);
+}
+float hopper_tanhf(float x) {
+  // No device's tangent is beyond 1.
+  if (words_off_of_thread) return std::clamp(words_off(x, rounded_tanh(x), *words_off_of_thread), -1.0F, 1.0F);
+  return DeviceSteps<Subnormals::kept>(SpecialUnits::hopper).tanhf(x);
+}
 
 std::string_view missing_unit(DeviceFunction function, const DeviceFlags& flags) {
   if (!flags.fast_math) return {};

@@ -4,6 +4,17 @@
 
 namespace fp8lab {
 
+/// The number `words` float32 numbers further from 0 than a result of x; of a special x, and of 0 and NaN, the result.
+[[nodiscard]] float words_off(float x, float result, int words);
+
+/// While it lives, the functions below are rounded correctly, and off by so many words, in this thread.
+class FunctionsOff {
+ public:
+  explicit FunctionsOff(int words);
+  FunctionsOff(FunctionsOff&&) = delete;  // and so no copies either
+  ~FunctionsOff();
+};
+
 [[nodiscard]] float hopper_expf(float x);
 [[nodiscard]] float hopper_tanhf(float x);
 

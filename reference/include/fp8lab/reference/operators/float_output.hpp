@@ -19,6 +19,10 @@ using FloatOutput = std::variant<std::span<float>, std::span<Half>, std::span<BF
 struct OperatorOptions {
   Functions functions = Functions::correctly_rounded;
   int threads = 1;  ///< which change no bit
+  /// For bounds: by how many float32 numbers every elementary function is off from the rounded result, upwards, of a
+  /// negative result in magnitude. Results that are special, 0 and those for infinities and 0, are not off. For
+  /// activation(), activation_backward(), layernorm() and rmsnorm() with correctly_rounded; others refuse it.
+  int function_words = 0;
 };
 
 }  // namespace fp8lab
