@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fp8lab._arrays import Array, as_float32, check_choice
+from fp8lab._arrays import Array, as_float32, check_choice, check_real
 from fp8lab._casts import encode, formats
 from fp8lab._elementary import elementary
 from fp8lab._entry import guard as _guard
@@ -56,9 +56,11 @@ class Bounds:
         if scale is None:
             finite = np.concatenate([np.abs(one[np.isfinite(one)]).reshape(-1) for one in (low, high)])
             amax = finite.max(initial=np.float32(0))
-            scale = largest / float(amax) if amax > 0 else 1.0
+            factor = largest / float(amax) if amax > 0 else 1.0
+        else:
+            factor = check_real(scale, "scale")
         with np.errstate(over="ignore"):
-            first, second = (encode(one * np.float32(scale), format) for one in (low, high))
+            first, second = (encode(one * np.float32(factor), format) for one in (low, high))
         return int(np.count_nonzero((first != second) | (np.isnan(low) & ~self.decided)))
 
 

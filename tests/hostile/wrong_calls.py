@@ -413,6 +413,9 @@ CALLS = {
     "special_units": (fp8lab.special_units, {}),
     "device_function_bounds": (fp8lab.device_function_bounds, {"name": "x / y", "x": X, "y": X}),
     "Bounds": (fp8lab.Bounds, None),
+    "Bounds.undecided_codes": (
+        fp8lab.device_function_bounds("expf", X).undecided_codes, {"format": "e4m3", "scale": 2.0},
+    ),
     "operators.activation_bounds": (fp8lab.operators.activation_bounds, {"name": "clamped_swiglu", "x": X, "limit": 5.0}),
     "operators.activation_backward_bounds": (
         fp8lab.operators.activation_backward_bounds, {"name": "gelu", "grad": X, "x": X},

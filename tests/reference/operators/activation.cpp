@@ -345,6 +345,9 @@ TEST_CASE("activations: nothing to do, and what is refused") {
                       ContainsSubstring("out must have 6 elements, not 5"));
   REQUIRE_THROWS_WITH(run(KernelActivation::gelu, {std::span(doubles), 2, 3}, out),
                       ContainsSubstring("x must be of float32"));
+  REQUIRE_THROWS_WITH(activation(KernelActivation::gelu, {}, one, std::span(out),
+                                 {.functions = Functions::hopper, .function_words = 1}),
+                      "function_words must be 0 with functions of hopper, not 1");
   REQUIRE_THROWS_WITH(
       activation(KernelActivation::situglu, {.beta2 = inf}, {std::span(x), 1, 6}, std::span(out).first(3)),
       ContainsSubstring("beta2 must be positive and finite, not inf"));
