@@ -68,7 +68,7 @@ def _as_float32(values: Array) -> Array:
     return np.asarray(values).astype(np.float32)
 
 
-def device_function_bounds(name: str, x: Any, y: Any = None, *, threads: int = 1) -> Bounds:
+def device_function_bounds(name: str, x: Any, y: Any = None, *, threads: int | None = None) -> Bounds:
     """Where a float32 function of CUDA lies on any GPU that keeps the errors which NVIDIA documents.
 
     For chips whose special function unit nobody has recorded. Compiled without options.
@@ -81,8 +81,8 @@ def device_function_bounds(name: str, x: Any, y: Any = None, *, threads: int = 1
     x : array_like of float32
     y : array_like of float32, of x's shape
         For ``x / y`` and ``__fdiv_rn`` alone.
-    threads : int
-        Threads to use; no result depends on it.
+    threads : int, optional
+        All cores if left out, and one for a call of microseconds; no result depends on it.
 
     Returns
     -------

@@ -89,7 +89,7 @@ class FunctionsOff(str):
 
 
 def options_of(functions: str, threads: int | None, elements: int) -> tuple[str, int, int]:
-    """The arguments ``functions`` and ``threads`` of a call of so many elements, and how many words functions are off."""
+    """The arguments ``functions`` and ``threads`` of a call of so many elements; how many words functions are off."""
     words = functions.words if isinstance(functions, FunctionsOff) else 0
     return str(check_choice(functions, "functions", FUNCTIONS)), check_threads(threads, elements), words
 

@@ -49,7 +49,7 @@ def activation_bounds(
     alpha: float | None = None,
     offset: float | None = None,
     out_dtype: str | None = None,
-    threads: int = 1,
+    threads: int | None = None,
 ) -> Bounds:
     """Where ``activation`` lies on any GPU whose expf and tanhf keep the errors that NVIDIA documents.
 
@@ -89,7 +89,7 @@ def activation_backward_bounds(
     alpha: float | None = None,
     offset: float | None = None,
     out_dtype: str | None = None,
-    threads: int = 1,
+    threads: int | None = None,
 ) -> Bounds:
     """Where ``activation_backward`` lies on any GPU whose expf and tanhf keep the errors that NVIDIA documents.
 
@@ -116,7 +116,7 @@ def layernorm_bounds(
     eps: float = 1e-5,
     zero_centered_gamma: bool = False,
     out_dtype: str | None = None,
-    threads: int = 1,
+    threads: int | None = None,
 ) -> Bounds:
     """Where the result of ``layernorm`` lies on any GPU whose rsqrtf keeps the error that NVIDIA documents.
 
@@ -142,7 +142,7 @@ def rmsnorm_bounds(
     eps: float = 1e-5,
     zero_centered_gamma: bool = False,
     out_dtype: str | None = None,
-    threads: int = 1,
+    threads: int | None = None,
 ) -> Bounds:
     """Where the result of ``rmsnorm`` lies on any GPU whose rsqrtf keeps the error that NVIDIA documents.
 
