@@ -42,6 +42,7 @@ suppress_warnings = ["misc.highlighting_failure"]
 
 #: Modules of public names, in the order of the page: what each is about.
 GROUPS = {
+    "_bounds": "Bounds of functions that nobody has recorded",
     "_casts": "Casts",
     "_random": "Random bits for stochastic rounding, and draws of PyTorch",
     "_recipes": "Recipes: scales and casts of tensors",
