@@ -148,7 +148,7 @@ bool is_on_hopper(const ActivationPiece& piece) {
 
 /// Runs a loop, whose functions are off where the piece says so.
 template <typename Loop>
-void run_piece(const Loop& loop, const ActivationParameters& parameters, const ActivationPiece& piece) {
+void run_activation_loop(const Loop& loop, const ActivationParameters& parameters, const ActivationPiece& piece) {
   std::optional<FunctionsOff> off;
   if (piece.function_words != 0) off.emplace(piece.function_words);
   loop(parameters, piece);
@@ -160,14 +160,14 @@ void activation_piece(KernelActivation kind, const ActivationParameters& paramet
   const auto loop = is_on_hopper(piece)     ? HWY_STATIC_DISPATCH(ForwardOnHopper)(kind)
                     : vector_code_allowed() ? HWY_DYNAMIC_DISPATCH(ForwardOfTarget)(kind)
                                             : HWY_STATIC_DISPATCH(ForwardOfLane)(kind);
-  run_piece(loop, parameters, piece);
+  run_activation_loop(loop, parameters, piece);
 }
 void activation_gradient_piece(KernelActivation kind, const ActivationParameters& parameters,
                                const ActivationPiece& piece) {
   const auto loop = is_on_hopper(piece)     ? HWY_STATIC_DISPATCH(BackwardOnHopper)(kind)
                     : vector_code_allowed() ? HWY_DYNAMIC_DISPATCH(BackwardOfTarget)(kind)
                                             : HWY_STATIC_DISPATCH(BackwardOfLane)(kind);
-  run_piece(loop, parameters, piece);
+  run_activation_loop(loop, parameters, piece);
 }
 void scaled_gradient_piece(KernelActivation kind, const ActivationParameters& parameters,
                            const ActivationPiece& piece) {
