@@ -8,6 +8,7 @@ import locale
 import os
 import pathlib
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -85,6 +86,18 @@ class _Drawn:
 
 def _drawn(plot) -> list[str]:
     return plot(axes=_Drawn()).calls
+
+
+def _undated(page: str) -> str:
+    return re.sub(r"\d{4}-\d\d-\d\dT[\d:]+Z", "", page)
+
+
+def _reported(_directory) -> str:
+    with tempfile.TemporaryDirectory() as scratch:
+        results = pathlib.Path(scratch) / "results"
+        results.mkdir()
+        (results / "one.json").write_text(DOCUMENT)
+        return _undated(fp8lab.report(results).read_text())
 
 
 def _frame(made) -> str:
@@ -412,9 +425,10 @@ CASES = {
     "experiments.Document": lambda _: experiments.Document(DOCUMENT),
     "experiments.Document.save": lambda directory: experiments.Document(DOCUMENT).save(directory),
     "experiments.Document.text": lambda _: experiments.Document(DOCUMENT).text(width=40, unicode=False),
+    "report": _reported,
     "experiments.Document.plot": lambda _: _drawn(experiments.cast(size=10).plot),
     "experiments.Document.to_frame": lambda _: _frame(experiments.Document(DOCUMENT)),
-    "experiments.Document.to_html": lambda _: experiments.Document(DOCUMENT).to_html(),
+    "experiments.Document.to_html": lambda _: _undated(experiments.Document(DOCUMENT).to_html()),
     "experiments.Document.to_json": lambda _: experiments.Document(DOCUMENT).to_json(),
     "experiments.doctor": _out(experiments.doctor, x=_stored(0.3), codes=_stored_codes()),
     "experiments.doctor_gemm": _out(experiments.doctor_gemm,
