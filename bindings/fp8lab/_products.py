@@ -44,6 +44,7 @@ __all__ = [
 
 _OUT_DTYPES = ("float16", "bfloat16", *(f.name for f in _core.formats() if f.bits <= 8))
 _WIDE_DTYPES = ("float32", "float64")
+_REMEMBERED = (str, int, type(None))  # equal values of these types make equal recipes
 _E2M1 = _core.find_format("e2m1")
 _NONE = np.empty(0, np.float32)
 
@@ -276,24 +277,6 @@ def recipe_with(
     out_profile: Any = None,
 ) -> GemmRecipe:
     """The recipe that arguments of ``gemm`` make or change."""
-    given = (recipe, model, promote_k, scale_order, split_k, split_order, c_enters, zero_rule, out_dtype, out_profile)
-    # A record takes longer to make and to check than a small GEMM to compute: names and numbers are remembered.
-    remembered = all(one is None or type(one) in (str, int) for one in given)
-    return (_remembered_recipe if remembered else _recipe_of)(*given)
-
-
-def _recipe_of(
-    recipe: Any,
-    model: Any,
-    promote_k: Any,
-    scale_order: Any,
-    split_k: Any,
-    split_order: Any,
-    c_enters: Any,
-    zero_rule: Any,
-    out_dtype: Any,
-    out_profile: Any,
-) -> GemmRecipe:
     if recipe is None and model is None:
         raise TypeError("a recipe or a model must be given")
     base = GemmRecipe(as_gemm_model(model)) if recipe is None else as_gemm_recipe(recipe)
@@ -320,7 +303,28 @@ def _recipe_of(
 
 #: A GEMM does so many products in the time in which a cast does an element.
 PRODUCTS = 16
-_remembered_recipe = functools.lru_cache(maxsize=256)(_recipe_of)
+
+
+def _composition_of(
+    recipe: Any, model: Any, out_dtype: Any, out_profile: Any, **given: Any
+) -> tuple[_core.GemmRecipe, MmaModel, str]:
+    """The recipe that arguments of ``gemm`` make, its model and the element type of the result."""
+    if out_dtype is not None:
+        is_wide = check_name(out_dtype, "out_dtype") == "float64"  # which FP64 models alone give
+        check_choice(out_dtype, "out_dtype", ("float64" if is_wide else "float32", *_OUT_DTYPES))
+    output = _output_of(recipe, model, out_dtype, out_profile)
+    made = recipe_with(recipe, model, out_dtype=output, out_profile=out_profile, **given)
+    core = as_gemm_model(made.model)
+    return made._core(), core, "float64" if core.accumulator == "float64" else made.output
+
+
+_remembered_composition = functools.lru_cache(maxsize=256)(_composition_of)
+
+
+@functools.lru_cache(maxsize=64)
+def _plain_call(threads: int) -> _core.GemmCall:
+    """What a GEMM of operands alone is given."""
+    return _core.GemmCall(_NONE, _NONE, _NONE, 1.0, threads)
 
 
 def gemm(
@@ -431,15 +435,26 @@ def gemm(
         As ``mma`` does, and for options that do not fit or that nothing would read; the message says what does. For a
         Quantized that the model does not take, the message names the models that do; ``takes`` asks.
     """
-    if out_dtype is not None:
-        is_wide = check_name(out_dtype, "out_dtype") == "float64"  # which FP64 models alone give
-        check_choice(out_dtype, "out_dtype", ("float64" if is_wide else "float32", *_OUT_DTYPES))
-    given = recipe_with(
-        recipe, model, promote_k=promote_k, scale_order=scale_order, split_k=split_k, split_order=split_order,
-        c_enters=c_enters, zero_rule=zero_rule, out_dtype=_output_of(recipe, model, out_dtype, out_profile),
-        out_profile=out_profile,
+    # A recipe takes longer to make and to check than a small GEMM to compute: that of names and numbers is remembered.
+    of_names = all(
+        type(one) in _REMEMBERED
+        for one in (
+            recipe,
+            model,
+            promote_k,
+            scale_order,
+            split_k,
+            split_order,
+            c_enters,
+            zero_rule,
+            out_dtype,
+            out_profile,
+        )
+    )
+    recipe_core, core, output = (_remembered_composition if of_names else _composition_of)(
+        recipe, model, out_dtype, out_profile, promote_k=promote_k, scale_order=scale_order, split_k=split_k,
+        split_order=split_order, c_enters=c_enters, zero_rule=zero_rule,
     )  # fmt: skip
-    core = as_gemm_model(given.model)
     layout = check_choice(layout, "layout", ("nt", "nn", "tn", "tt"))
     scale_layout = check_choice(scale_layout, "scale_layout", ("compact", "swizzled"))
     left, right, shape, depth = _operands(
@@ -448,26 +463,31 @@ def gemm(
     for operand in (left, right):
         if isinstance(operand, _core.Operand):
             named("tf32_rounding", operand.set_tf32_rounding, check_name(tf32_rounding, "tf32_rounding"))
-    wide = core.accumulator == "float64"
+    wide = output == "float64"
     if wide:
         for argument, value in (("c", c), ("bias", bias), ("activation_input", activation_input)):
             if value is not None:
                 raise ValueError(f"{argument} does not apply to {core.name}, which has no epilogue and no scales")
-    call = _core.GemmCall(
-        _NONE if c is None else as_float32(c, "c", shape),
-        _NONE if bias is None else as_float32(bias, "bias", shape[1:]),
-        _NONE if activation_input is None else as_float32(activation_input, "activation_input", shape),
-        check_real(scale_out, "scale_out"),
-        check_threads(threads, shape[0] * shape[1] * depth // PRODUCTS),
-    )
-    if wide or given.output == "float32":
+    scale = check_real(scale_out, "scale_out")
+    threads = check_threads(threads, shape[0] * shape[1] * depth // PRODUCTS)
+    if c is bias is activation_input is None and scale == 1:
+        call = _plain_call(threads)
+    else:
+        call = _core.GemmCall(
+            _NONE if c is None else as_float32(c, "c", shape),
+            _NONE if bias is None else as_float32(bias, "bias", shape[1:]),
+            _NONE if activation_input is None else as_float32(activation_input, "activation_input", shape),
+            scale,
+            threads,
+        )
+    if output in _WIDE_DTYPES:
         exact = wide and isinstance(left, _core.Operand)  # a Quantized is refused
         out = np.empty(shape, np.float64 if exact else np.float32)
-        _core.gemm(given._core(), left, right, out, call)
+        _core.gemm(recipe_core, left, right, out, call)
         return out
-    format = as_format(given.output, "output")
+    format = as_format(output, "output")
     out = np.empty(shape, code_dtype(format))
-    _core.gemm(given._core(), left, right, out, call)
+    _core.gemm(recipe_core, left, right, out, call)
     return as_typed(out, format)
 
 

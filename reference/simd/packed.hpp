@@ -9,7 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "fp8lab/formats/interruption.hpp"
@@ -73,6 +75,31 @@ struct LastPlaces {
   }
 };
 
+/// What the 256 codes of a format are to the vector code.
+template <typename Exponent>
+struct ElementsOfBytes {
+  std::array<Element<Exponent>, 256> elements;
+  std::array<LastPlaces, 256> lasts;
+};
+
+/// Products of a few rows take less time than this table: the last ones are kept, as FactorReader keeps its own.
+template <typename Exponent>
+std::shared_ptr<const ElementsOfBytes<Exponent>> elements_of_bytes(
+    const std::shared_ptr<const FactorsOfBytes>& factors) {
+  using Known = std::pair<std::shared_ptr<const FactorsOfBytes>, std::shared_ptr<const ElementsOfBytes<Exponent>>>;
+  constexpr std::size_t most = 16;
+  thread_local std::vector<Known> known;
+  const auto found = std::ranges::find(known, factors, &Known::first);
+  if (found != known.end()) return found->second;
+  ElementsOfBytes<Exponent> table;
+  for (std::size_t code = 0; code < 256; ++code) {
+    table.elements[code] = Element<Exponent>((*factors)[code]);
+    table.lasts[code] = LastPlaces(table.elements[code].value);
+  }
+  if (known.size() == most) known.erase(known.begin());
+  return known.emplace_back(factors, std::make_shared<const ElementsOfBytes<Exponent>>(table)).second;
+}
+
 /// The least and the largest of some exponents.
 struct ExponentRange {
   int low = 0, high = 0;  // 0 among them harms no one
@@ -110,12 +137,7 @@ class Packed {
         of_elements_(tiles),
         of_scales_(tiles) {
     for (std::size_t k = 0; k < k_; ++k) positions_.push_back(position(operand.model(), k) * width);
-    if (operand.has_byte_table()) {
-      for (std::size_t code = 0; code < 256; ++code) {
-        of_byte_[code] = Element<Exponent>(operand.of_byte(code));
-        if (has_lasts) last_of_byte_[code] = LastPlaces(of_byte_[code].value);
-      }
-    }
+    if (operand.has_byte_table()) of_bytes_ = elements_of_bytes<Exponent>(operand.of_bytes());
   }
 
   /// Makes a tile of rows [first, first + count), count <= width, and of K from `from`, where an instruction begins.
@@ -129,8 +151,8 @@ class Packed {
         const Place place = place_of(tile, k0 - from, i);
         if (operand_.has_byte_table()) {
           operand_.for_codes(first + i, k0, k1, [&](std::size_t k, std::uint8_t code) {
-            put(place, positions_[k - k0], of_byte_[code]);
-            if (place.lasts != nullptr) put_last(place, positions_[k - k0], last_of_byte_[code]);
+            put(place, positions_[k - k0], of_bytes_->elements[code]);
+            if (place.lasts != nullptr) put_last(place, positions_[k - k0], of_bytes_->lasts[code]);
           });
         } else {
           const int least = operand_.format().min_exponent();
@@ -270,8 +292,7 @@ class Packed {
   std::vector<std::uint8_t> special_;                   // one an instruction: whether there is an infinity or a NaN
   std::vector<ExponentRange> of_elements_, of_scales_;  // one a tile
   std::vector<std::size_t> positions_;                  // indexed by the instruction's k; times the width
-  std::array<Element<Exponent>, 256> of_byte_;
-  std::array<LastPlaces, 256> last_of_byte_;
+  std::shared_ptr<const ElementsOfBytes<Exponent>> of_bytes_;
 };
 
 }  // namespace fp8lab

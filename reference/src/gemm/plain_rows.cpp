@@ -98,27 +98,29 @@ std::size_t PlainRows::source(std::size_t k) const {
   return k - at + (at % part / granule * ways + at / part) * granule + at % granule;
 }
 
-std::size_t PlainRows::place(std::size_t row, std::size_t k) const {
-  return transposed_ ? k * operand_.rows + row : row * operand_.depth + k;
-}
-
 template <typename Element>
 void PlainRows::gather(std::span<const Element> from, std::vector<Element>& to) const {
   to.resize(rows_.size() * depth_);
   std::vector<std::size_t> sources(depth_);
   for (std::size_t k = 0; k < depth_; ++k) sources[k] = source(k);
+  const bool in_order =
+      !operand_.packed && !transposed_ && reading_.products == ProductReading::own && k_order_.ways == 1;
+  const std::size_t stride = transposed_ ? operand_.rows : 1;
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     constexpr std::size_t half = 8;
     const bool is_exchanged = reading_.side.codes_exchanged && (rows_[i] ^ half) < operand_.rows;
     const std::size_t row = is_exchanged ? rows_[i] ^ half : rows_[i];
-    for (std::size_t k = 0; k < depth_; ++k) {
-      const std::size_t at = place(row, sources[k]);
-      Element& element = to[i * depth_ + k];
-      if (operand_.packed) {
-        element = static_cast<Element>(static_cast<unsigned>(from[at / 2]) >> (at % 2 * 4) & 0xFU);
-      } else {
-        element = from[at];
+    const std::size_t first = transposed_ ? row : row * operand_.depth;
+    Element* const gathered = to.data() + i * depth_;
+    if (in_order) {
+      std::copy_n(from.data() + first, depth_, gathered);
+    } else if (operand_.packed) {
+      for (std::size_t k = 0; k < depth_; ++k) {
+        const std::size_t at = first + sources[k] * stride;
+        gathered[k] = static_cast<Element>(static_cast<unsigned>(from[at / 2]) >> (at % 2 * 4) & 0xFU);
       }
+    } else {
+      for (std::size_t k = 0; k < depth_; ++k) gathered[k] = from[first + sources[k] * stride];
     }
   }
 }

@@ -66,7 +66,6 @@ class PlainRows {
   void gather_scales(BlockReading reading);
   /// The code of block j of an entry, in the order in which they are stored.
   [[nodiscard]] std::uint8_t block_code(std::size_t entry, std::size_t j, bool in_other_layout) const;
-  [[nodiscard]] std::size_t place(std::size_t row, std::size_t k) const;
   /// Row and column of the scale that is read in the place of that one, of so many down and along.
   [[nodiscard]] std::pair<std::size_t, std::size_t> scale_place(std::size_t row, std::size_t column, std::size_t down,
                                                                 std::size_t along) const;

@@ -203,7 +203,7 @@ class FactorReader {
     for (std::size_t k = k0; k < k1; ++k) f(k, wide_value(place(row, k)));
   }
   [[nodiscard]] bool has_byte_table() const { return operand_.elements.index() == 0; }
-  [[nodiscard]] const Factor& of_byte(std::size_t code) const { return (*of_bytes_)[code]; }
+  [[nodiscard]] const std::shared_ptr<const FactorsOfBytes>& of_bytes() const { return of_bytes_; }
   /// Elements of K that share a scale; 0: there are no scales.
   [[nodiscard]] std::size_t block() const { return model_.scales ? static_cast<std::size_t>(model_.scales->block) : 0; }
   /// How the model reads the elements: the format of codes, binary32 or tf32 for floats.
