@@ -167,15 +167,15 @@ def test_ms_amp_itself(tmp_path):
 
 @functools.cache
 def over_ranks() -> dict:
-    """What msamp_ranks.py leaves over 2 and 4 processes."""
-    steps = [str(RANK_STEPS), "decay"] if EXHAUSTIVE else [str(FEW_RANK_STEPS)]
+    """What msamp_ranks.py leaves over 2 processes, and with --exhaustive over 4."""
+    steps = [str(RANK_STEPS), "long"] if EXHAUSTIVE else [str(FEW_RANK_STEPS)]
     done = subprocess.run([sys.executable, msamp_ranks.__file__, *steps], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 def test_several_ranks():
-    """Each method over 2 and 4 processes: against MS-AMP's own Python, and against one process. They are one test, so
+    """Each method over 2 processes, and 4: against MS-AMP's own Python, and against one process. They are one test, so
     that the processes start once."""
     for ranks, found in over_ranks().items():
         if ranks == "decay":
