@@ -9,14 +9,14 @@
 namespace fp8lab::gpu {
 namespace {
 
-[[noreturn]] void refuse() {
+[[noreturn]] void refuse_without_blackwell() {
   require_device();
   throw std::runtime_error("this build left out the kernels of Blackwell: build it with -D FP8LAB_QUICK=OFF");
 }
 
 }  // namespace
 
-void start_tcgen05_gemm(MmaKind /*kind*/, const GemmArguments& /*arguments*/, void* /*stream*/) { refuse(); }
-void start_scaled_mma_sync_gemm(MmaKind /*kind*/, const GemmArguments& /*arguments*/, void* /*stream*/) { refuse(); }
+void start_tcgen05_gemm(MmaKind /*kind*/, const GemmArguments& /*arguments*/, void* /*stream*/) { refuse_without_blackwell(); }
+void start_scaled_mma_sync_gemm(MmaKind /*kind*/, const GemmArguments& /*arguments*/, void* /*stream*/) { refuse_without_blackwell(); }
 
 }  // namespace fp8lab::gpu
