@@ -16,7 +16,11 @@ namespace {
 
 }  // namespace
 
-void start_tcgen05_gemm(MmaKind /*kind*/, const GemmArguments& /*arguments*/, void* /*stream*/) { refuse_without_blackwell(); }
-void start_scaled_mma_sync_gemm(MmaKind /*kind*/, const GemmArguments& /*arguments*/, void* /*stream*/) { refuse_without_blackwell(); }
+void start_tcgen05_gemm(MmaKind /*kind*/, const GemmArguments& /*arguments*/, void* /*stream*/) {
+  refuse_without_blackwell();
+}
+void start_scaled_mma_sync_gemm(MmaKind /*kind*/, const GemmArguments& /*arguments*/, void* /*stream*/) {
+  refuse_without_blackwell();
+}
 
 }  // namespace fp8lab::gpu
