@@ -99,7 +99,8 @@ def histogram(
     ----------
     values : array_like of real numbers
     bins : str
-        ``linear``: ``count`` bins over [low, high), signed; ``log``: ``count`` bins of log10 of magnitudes over [low, high);
+        ``linear``: ``count`` bins over [low, high), signed; ``log``: ``count`` bins of log10 of magnitudes, over
+        [low, high);
         ``binade``: a bin for each 2^e <= magnitude < 2^(e+1), e from low to high (-150 to 127 if left out);
         ``code``: a bin for each code of ``format``.
     low, high : float

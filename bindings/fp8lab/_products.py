@@ -307,7 +307,7 @@ PRODUCTS = 16
 
 def _composition_of(
     recipe: Any, model: Any, out_dtype: Any, out_profile: Any, **given: Any
-) -> tuple[_core.GemmRecipe, MmaModel, str]:
+) -> tuple[_core.GemmRecipe, MmaModel, str | Format]:
     """The recipe that arguments of ``gemm`` make, its model and the element type of the result."""
     if out_dtype is not None:
         is_wide = check_name(out_dtype, "out_dtype") == "float64"  # which FP64 models alone give

@@ -40,7 +40,7 @@ def tables(document: dict[str, object]) -> str:
     models = rows_of(document)
     text = BEGIN
     for maker in dict.fromkeys(model["maker"] for model in models):
-        text += f"\n### {MAKERS.get(maker, maker)}\n\n" + row(HEADS) + row(["---"] * len(HEADS))
+        text += f"\n## {MAKERS.get(maker, maker)}\n\n" + row(HEADS) + row(["---"] * len(HEADS))
         text += "".join(row(cells(model)) for model in models if model["maker"] == maker)
     return text + "\n" + END
 

@@ -149,7 +149,7 @@ def test_every_page_is_reached_from_the_readme():
             page.parent / link.partition("#")[0] for link in links(page) if link.partition("#")[0].endswith(".md")
         ]
         todo += [target for target in targets if target.resolve() not in reached]
-    assert {page.resolve() for page in PAGES} <= reached
+    assert {page.resolve() for page in PAGES} - {ROOT / "docs" / "index.md"} <= reached  # that one is the site's
 
 
 def test_the_readme_is_short():
