@@ -2,6 +2,7 @@
 // The header of a .safetensors file: https://github.com/huggingface/safetensors#format
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -40,6 +41,8 @@ struct Description {
 class Listener final : public nlohmann::json::json_sax_t {
  public:
   Listener(const Bytes& bytes, std::span<const std::string> names) : bytes_(&bytes), names_(names) {}
+  /// Keeps all tensors and the metadata in `all`.
+  Listener(const Bytes& bytes, StatedHeader& all) : bytes_(&bytes), all_(&all) {}
 
   std::vector<Extent> tensors;
   std::vector<Description> chosen;  ///< the tensors asked for; without names the first
@@ -61,11 +64,16 @@ class Listener final : public nlohmann::json::json_sax_t {
       if (tensor_.name == metadata_name && std::exchange(has_metadata_, true)) bytes_->fail(about() + " comes twice");
     } else if (place_ == Place::tensor) {
       place_ = field(text);
+    } else if (place_ == Place::metadata && all_ != nullptr) {
+      all_->metadata.emplace_back(std::move(text), "");
     }
     return true;
   }
   bool string(std::string& text) override {
-    if (place_ == Place::metadata) return true;
+    if (place_ == Place::metadata) {
+      if (all_ != nullptr) all_->metadata.back().second = std::move(text);
+      return true;
+    }
     if (place_ != Place::dtype) misplaced();
     tensor_.dtype = std::move(text);
     place_ = Place::tensor;
@@ -132,6 +140,11 @@ class Listener final : public nlohmann::json::json_sax_t {
     if (!tensor_.has_dtype || !tensor_.has_shape || !tensor_.has_offsets) {
       bytes_->fail(about() + " lacks one of dtype, shape and data_offsets");
     }
+    if (all_ != nullptr) {
+      all_->tensors.push_back({std::move(tensor_.name), std::move(tensor_.dtype), std::move(tensor_.shape),
+                               tensor_.offsets[0], tensor_.offsets[1]});
+      return;
+    }
     tensors.push_back({tensor_.name, tensor_.offsets[0], tensor_.offsets[1]});
     const auto named =
         std::ranges::find_if(names_, [&](const std::string& name) { return names_tensor(name, tensor_.name); });
@@ -158,6 +171,7 @@ class Listener final : public nlohmann::json::json_sax_t {
 
   const Bytes* bytes_;
   std::span<const std::string> names_;
+  StatedHeader* all_ = nullptr;
   Place place_ = Place::start;
   bool in_array_ = false;
   bool has_metadata_ = false;
@@ -202,32 +216,6 @@ void check_names(const Bytes& bytes, std::vector<Extent>& tensors, std::span<con
   const std::string others =
       names.size() > 1 ? ", nor any other of the " + std::to_string(names.size()) + " names" : "";
   bytes.refuse("it has no tensor " + printable(names.front()) + others + "; " + list(tensors));
-}
-
-/// Whether `a` comes before `b` where digits are compared as the numbers that they write.
-bool comes_before(std::string_view a, std::string_view b) {
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  const auto number_of = [&](std::string_view& text) {
-    const std::size_t end = std::min(text.find_first_not_of("0123456789"), text.size());
-    const std::size_t begin = std::min(text.find_first_not_of('0'), end);
-    const std::string_view digits = text.substr(begin, end - begin);
-    text.remove_prefix(end);
-    return digits;
-  };
-  while (!a.empty() && !b.empty()) {
-    if (is_digit(a.front()) && is_digit(b.front())) {
-      const std::string_view x = number_of(a);
-      const std::string_view y = number_of(b);
-      if (x.size() != y.size()) return x.size() < y.size();
-      if (x != y) return x < y;
-    } else if (a.front() != b.front()) {
-      return a.front() < b.front();
-    } else {
-      a.remove_prefix(1);
-      b.remove_prefix(1);
-    }
-  }
-  return a.size() < b.size();
 }
 
 struct Type {
@@ -313,11 +301,9 @@ TensorHeader header_of(const Bytes& bytes, Description tensor, OtherDtypes other
           .dtype = type->is_other ? std::move(tensor.dtype) : ""};
 }
 
-}  // namespace
-
-std::vector<TensorHeader> read_safetensors_headers(Bytes& bytes, std::span<const std::string> names,
-                                                   OtherDtypes others) {
-  // 1. The length of the header, eight bytes, and the header. The limit is that of the format's own library.
+/// The text of a header, which begins behind the eight bytes of its length. The limit is that of the format's own
+/// library.
+std::string header_text(Bytes& bytes) {
   constexpr std::uint64_t longest = 100'000'000;
   const std::uint64_t length = bytes.number(0, 8);
   if (length > longest) {
@@ -328,11 +314,57 @@ std::vector<TensorHeader> read_safetensors_headers(Bytes& bytes, std::span<const
   if (const std::size_t zero = text.find('\0'); zero != std::string::npos) {
     bytes.fail("its header is not JSON at byte " + std::to_string(zero));
   }
+  return text;
+}
+
+}  // namespace
+
+bool comes_before(std::string_view a, std::string_view b) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const auto number_of = [&](std::string_view& text) {
+    const std::size_t end = std::min(text.find_first_not_of("0123456789"), text.size());
+    const std::size_t begin = std::min(text.find_first_not_of('0'), end);
+    const std::string_view digits = text.substr(begin, end - begin);
+    text.remove_prefix(end);
+    return digits;
+  };
+  while (!a.empty() && !b.empty()) {
+    if (is_digit(a.front()) && is_digit(b.front())) {
+      const std::string_view x = number_of(a);
+      const std::string_view y = number_of(b);
+      if (x.size() != y.size()) return x.size() < y.size();
+      if (x != y) return x < y;
+    } else if (a.front() != b.front()) {
+      return a.front() < b.front();
+    } else {
+      a.remove_prefix(1);
+      b.remove_prefix(1);
+    }
+  }
+  return a.size() < b.size();
+}
+
+StatedHeader read_stated_header(Bytes& bytes) {
+  const std::string text = header_text(bytes);
+  StatedHeader header{.data = 8 + text.size()};
+  Listener listener(bytes, header);
+  nlohmann::json::sax_parse(text, &listener);
+  for (StatedTensor& tensor : header.tensors) {
+    constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+    for (std::uint64_t* at : {&tensor.begin, &tensor.end}) *at = *at > most - header.data ? most : *at + header.data;
+  }
+  return header;
+}
+
+std::vector<TensorHeader> read_safetensors_headers(Bytes& bytes, std::span<const std::string> names,
+                                                   OtherDtypes others) {
+  // 1. The header.
+  const std::string text = header_text(bytes);
   Listener listener(bytes, names);
   nlohmann::json::sax_parse(text, &listener);
 
   // 2. What it says of all tensors, then of those asked for.
-  const std::uint64_t begin = 8 + length;
+  const std::uint64_t begin = 8 + text.size();
   check_names(bytes, listener.tensors, names, !listener.chosen.empty());
   check_extents(bytes, listener.tensors, bytes.size() - begin);
   std::vector<TensorHeader> headers;

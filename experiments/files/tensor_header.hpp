@@ -10,6 +10,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "files/tensor_file.hpp"
 
@@ -45,6 +47,25 @@ class Bytes {
 [[nodiscard]] std::optional<std::uint64_t> elements_of(std::span<const std::uint64_t> shape, ElementType type);
 
 [[nodiscard]] TensorHeader read_npy_header(Bytes& bytes, OtherDtypes others);
+/// Whether `a` comes before `b` where digits are compared as the numbers that they write: layers.2 before layers.10.
+[[nodiscard]] bool comes_before(std::string_view a, std::string_view b);
+
+/// What the header of a .safetensors file says of a tensor; nothing of it is compared with the file.
+struct StatedTensor {
+  std::string name;
+  std::string dtype;
+  std::vector<std::uint64_t> shape;
+  std::uint64_t begin = 0, end = 0;  ///< in bytes from the file's begin; end may lie before begin, or behind the file
+};
+/// A whole header, in the order of the file; a name may come twice.
+struct StatedHeader {
+  std::vector<StatedTensor> tensors = {};
+  std::vector<std::pair<std::string, std::string>> metadata = {};
+  std::uint64_t data = 0;  ///< where the data begin
+};
+/// Fails where the header is not of the form that .safetensors demands; what it says of the data may be wrong.
+[[nodiscard]] StatedHeader read_stated_header(Bytes& bytes);
+
 /// At least one, as find_tensors() has them.
 [[nodiscard]] std::vector<TensorHeader> read_safetensors_headers(Bytes& bytes, std::span<const std::string> names,
                                                                  OtherDtypes others);

@@ -43,10 +43,11 @@ set(sub_room_of_diagnose quantize)
 set(sub_room_of_diagnose_gemm gemm)
 set(sub_room_of_diagnose_attention attention)
 
-# 4. Sub-rooms of experiments: files <- kit <- the folder of each question, which sees no other question.
+# 4. Sub-rooms of experiments: files <- kit <- checkpoints <- the folder of each question, which sees no other question.
 set(allowed_experiments_files files)
 set(allowed_experiments_kit files kit)
-set(allowed_experiments_question files kit)
+set(allowed_experiments_checkpoints files kit checkpoints)
+set(allowed_experiments_question files kit checkpoints)
 
 # Sets `result` to the sub-room of reference that the path of a file or of an include, relative to the room, belongs to.
 function(sub_room_of_reference path result)
@@ -97,7 +98,7 @@ function(check_sub_rooms room path include result)
     set(other ${CMAKE_MATCH_1})
     string(REGEX REPLACE "/.*" "" own ${path})
     set(table question)
-    if(own MATCHES "^(kit|files)$")
+    if(own MATCHES "^(kit|files|checkpoints)$")
       set(table ${own})
     endif()
     if(NOT (other STREQUAL own OR other IN_LIST allowed_experiments_${table}))
