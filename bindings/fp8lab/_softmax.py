@@ -123,7 +123,8 @@ def softmax_backward(
     threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
-    """The gradient of ``softmax`` by x: scale fma(-sum(grad y), y, grad y), 0 where causal gives no weight.
+    """The gradient of ``softmax`` by x: scale fma(-sum(grad y), y, grad y), with zeros for both where causal gives no
+    weight.
 
     Parameters
     ----------

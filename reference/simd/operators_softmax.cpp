@@ -25,6 +25,12 @@ struct SoftmaxLoops {
       Math::Store(Fast::Product(Fast::Load(x + i), times), out + i);
     }
   }
+  static HWY_ATTR void Subtract(const float* x, float y, std::size_t count, float* out) {
+    const auto minus = Fast::Number(y);
+    for (std::size_t i = 0; i < count; i += Math::lanes()) {
+      Math::Store(Fast::Difference(Fast::Load(x + i), minus), out + i);
+    }
+  }
   static HWY_ATTR float Exponentials(const float* x, float largest, std::size_t count, float* out) {
     const auto most = Fast::Number(largest);
     HWY_ALIGN float lanes[sum_lanes] = {};
@@ -63,7 +69,7 @@ struct SoftmaxLoops {
       Math::Store(Math::Product(rest, Math::Number(factor)), out + i);
     }
   }
-  static SoftmaxFunctions All() { return {&Scale, &Exponentials, &Products, &Gradient, &EntropyGradient}; }
+  static SoftmaxFunctions All() { return {&Scale, &Subtract, &Exponentials, &Products, &Gradient, &EntropyGradient}; }
 };
 
 SoftmaxFunctions SoftmaxOfTarget() { return SoftmaxLoops<TargetMath>::All(); }

@@ -9,6 +9,8 @@ namespace fp8lab {
 struct SoftmaxFunctions {
   /// out = x factor.
   void (*scale)(const float* x, float factor, std::size_t count, float* out);
+  /// out = x - y.
+  void (*subtract)(const float* x, float y, std::size_t count, float* out);
   /// out = exp(x - largest); returns the sum.
   float (*exponentials)(const float* x, float largest, std::size_t count, float* out);
   /// out = a b; returns the sum.

@@ -316,8 +316,8 @@ def activate(device: str = "h100", *, pretend_cuda: bool = False, functions: str
     pretend_cuda : bool
         ``torch.cuda.is_available()`` is True for all code, and not for Transformer Engine alone.
     functions : str
-        One of ``fp8lab.operators.functions()``. ``hopper`` has activations and the forward norms of at most 2048
-        columns give the device's words; for h100, h100_pcie and h200, and release 2.20.2.
+        One of ``fp8lab.operators.functions()``. ``hopper`` has activations, softmaxes and the forward norms of at most
+        2048 columns give the device's words; for h100, h100_pcie and h200, and release 2.20.2.
 
     Returns
     -------

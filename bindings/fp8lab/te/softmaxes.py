@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fp8lab.te.operators import as_tensor, operators, options
+import torch
+
+from fp8lab.te.operators import as_tensor, kernel_options, operators, options
 
 EXPORTED = (
     "scaled_aligned_causal_masked_softmax_backward",
@@ -20,15 +22,20 @@ EXPORTED = (
 __all__ = [*EXPORTED]
 
 
+def _options(scores: Any) -> dict[str, Any]:
+    """The device's functions where its kernels take such scores."""
+    return options() if scores.dtype == torch.float32 or scores.shape[-1] > 16384 else kernel_options()
+
+
 def _forward(inputs: Any, scale: float, mask: Any = None, causal: str = "none") -> Any:
     given = inputs.detach().contiguous()
     mask = None if mask is None else mask.detach().contiguous()
-    return as_tensor(operators().softmax(given, scale=float(scale), mask=mask, causal=causal, **options()))
+    return as_tensor(operators().softmax(given, scale=float(scale), mask=mask, causal=causal, **_options(given)))
 
 
 def _backward(output_grads: Any, softmax_results: Any, scale: float, causal: str = "none") -> Any:
     gradient, made = output_grads.detach().contiguous(), softmax_results.detach().contiguous()
-    return as_tensor(operators().softmax_backward(gradient, made, scale=float(scale), causal=causal, **options()))
+    return as_tensor(operators().softmax_backward(gradient, made, scale=float(scale), causal=causal, **_options(made)))
 
 
 def scaled_softmax_forward(input: Any, scale_factor: float) -> Any:

@@ -2,8 +2,11 @@
 #include "fp8lab/reference/operators/softmax.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cmath>
 #include <limits>
+#include <optional>
 #include <type_traits>
 #include <vector>
 
@@ -13,6 +16,8 @@
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/widen.hpp"
+#include "fp8lab/reference/units/device_function.hpp"
+#include "fp8lab/reference/units/special_function.hpp"
 #include "operators/row_buffers.hpp"
 #include "simd/operators_softmax.hpp"
 
@@ -81,20 +86,79 @@ void fill_unseen(SoftmaxMask kind, std::vector<float>& row, std::size_t keys, st
   std::fill(row.begin() + static_cast<std::ptrdiff_t>(end), row.end(), -std::numeric_limits<float>::infinity());
 }
 
+/// How a warp of the kernels has a row in its registers and adds it up: a power of two of keys, by one each in turn
+/// where a lane gets fewer than 4 of them and else by four, each lane's in order, then those of partners at a distance
+/// of half the warp, a quarter and so on.
+class SoftmaxWarp {
+ public:
+  static constexpr std::size_t most_keys = 16384;
+
+  explicit SoftmaxWarp(std::size_t keys)
+      : keys_(std::bit_ceil(keys)), lanes_(std::min(keys_, most_lanes)), per_lane_(keys_ / lanes_ < 4 ? 1 : 4) {}
+
+  /// The sum of row[0] to row[keys - 1], which are followed by what fills the registers, from `first` on in each lane.
+  [[nodiscard]] float sum(const std::vector<float>& row) const {
+    std::array<float, most_lanes> lanes{};
+    for (std::size_t j = 0; j < keys_; ++j) {
+      float& lane = lanes[j / per_lane_ % lanes_];
+      lane = j < lanes_ * per_lane_ && j % per_lane_ == 0 ? row[j] : flushed_sum(lane, row[j]);
+    }
+    for (std::size_t step = lanes_ / 2; step > 0; step /= 2) {
+      for (std::size_t i = 0; i < step; ++i) lanes[i] = flushed_sum(lanes[i], lanes[i + step]);
+    }
+    return lanes[0];
+  }
+
+ private:
+  static constexpr std::size_t most_lanes = 32;
+
+  /// add.ftz: subnormal numbers are zeros of their sign.
+  static float flushed_sum(float a, float b) {
+    return without_subnormals(without_subnormals(a) + without_subnormals(b));
+  }
+  static float without_subnormals(float x) {
+    return std::abs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0F, x) : x;
+  }
+
+  std::size_t keys_, lanes_, per_lane_;
+};
+
+/// The order of a device's kernels, where their functions are asked for. They take 16 bits an element.
+std::optional<SoftmaxWarp> softmax_warp(const OperatorOptions& options, const SoftmaxShape& shape,
+                                        const MatrixView& x) {
+  switch (options.functions) {
+    case Functions::correctly_rounded: return {};
+    case Functions::hopper: break;
+  }
+  if (x.visit([]<typename T>(std::span<const T> /*of_type*/) { return std::is_same_v<T, float>; })) {
+    refuse("functions of hopper are known for softmaxes of float16 and bfloat16, not of float32");
+  }
+  if (shape.keys > SoftmaxWarp::most_keys) {
+    refuse("functions of hopper are known for softmaxes of at most ", SoftmaxWarp::most_keys, " keys, not ",
+           shape.keys);
+  }
+  return SoftmaxWarp(shape.keys);
+}
+
 /// exp(x - max) in place; returns what multiplies it.
-float softmax_factor(SoftmaxMask kind, const SoftmaxFunctions& loops, std::vector<float>& row) {
+float softmax_factor(SoftmaxMask kind, const SoftmaxFunctions& loops, const std::optional<SoftmaxWarp>& warp,
+                     std::vector<float>& row) {
   float largest = row[0];
   for (const float score : row) largest = largest > score ? largest : score;
-  const float sum = loops.exponentials(row.data(), largest, row.size(), row.data());
+  if (warp) {
+    loops.subtract(row.data(), largest, row.size(), row.data());
+    device_function(DeviceFunction::fast_expf, {.flags = {.fast_math = true}}, row, {}, row);
+  }
+  const float sum = warp ? warp->sum(row) : loops.exponentials(row.data(), largest, row.size(), row.data());
   // A reciprocal that is subnormal has no row: a sum is at least 1, or NaN, or 0 where every score is -infinity.
-  return kind == SoftmaxMask::given && largest == masked_score ? 0 * (1 / sum) : 1 / sum;
+  const float inverse = warp ? special_function(SpecialFunction::rcp, Subnormals::flushed, sum) : 1 / sum;
+  return kind == SoftmaxMask::given && largest == masked_score ? 0 * inverse : inverse;
 }
 
 }  // namespace
 
 void softmax(SoftmaxMask kind, const SoftmaxShape& shape, float scale, const MatrixView& x,
              std::span<const std::uint8_t> mask, FloatOutput out, const OperatorOptions& options) {
-  check_rounded_functions("softmax", options);
   check_scores(shape, "x", x);
   check_softmax(kind, shape, "out", out);
   check_apart_or_same_as("x", x, "out", out);
@@ -105,6 +169,7 @@ void softmax(SoftmaxMask kind, const SoftmaxShape& shape, float scale, const Mat
   if (kind != SoftmaxMask::given && !mask.empty()) refuse("mask goes with the kind given");
   if (shape.keys == 0) return check_threads(options.threads);
   const SoftmaxFunctions loops = softmax_functions();
+  const std::optional<SoftmaxWarp> warp = softmax_warp(options, shape, x);
   const float factor = scale_in_type_of(x, scale);
   parallel_for(rows_of(shape), options.threads, [&](std::size_t first, std::size_t last) {
     std::vector<float> row(softmax_row_size(shape));
@@ -119,7 +184,7 @@ void softmax(SoftmaxMask kind, const SoftmaxShape& shape, float scale, const Mat
           if (bytes[j] == 1) row[j] = masked_score;
         }
       }
-      loops.scale(row.data(), softmax_factor(kind, loops, row), padded(shape.keys), row.data());
+      loops.scale(row.data(), softmax_factor(kind, loops, warp, row), padded(shape.keys), row.data());
       std::fill(row.begin() + static_cast<std::ptrdiff_t>(seen), row.end(), 0.0F);
       write_piece(row.data(), shape.keys, out, i * shape.keys);
     }
@@ -128,16 +193,17 @@ void softmax(SoftmaxMask kind, const SoftmaxShape& shape, float scale, const Mat
 
 void softmax_backward(SoftmaxMask kind, const SoftmaxShape& shape, float scale, const MatrixView& grad,
                       const MatrixView& y, FloatOutput dx, const OperatorOptions& options) {
-  check_rounded_functions("softmax_backward", options);
   check_scores(shape, "grad", grad);
   check_scores(shape, "y", y);
   check_softmax(kind, shape, "dx", dx);
   check_apart_or_same_as("grad", grad, "dx", dx);
   check_apart_or_same_as("y", y, "dx", dx);
+  if (shape.keys == 0) return check_threads(options.threads);
   const SoftmaxFunctions loops = softmax_functions();
+  const std::optional<SoftmaxWarp> warp = softmax_warp(options, shape, grad);
   parallel_for(rows_of(shape), options.threads, [&](std::size_t first, std::size_t last) {
-    std::vector<float> of_y(padded(shape.keys));
-    std::vector<float> products(padded(shape.keys));
+    std::vector<float> of_y(softmax_row_size(shape));
+    std::vector<float> products(softmax_row_size(shape));
     for (std::size_t i = first; i < last; ++i) {
       checkpoint();
       const auto seen = static_cast<std::ptrdiff_t>(seen_keys(kind, shape, i));
@@ -145,9 +211,9 @@ void softmax_backward(SoftmaxMask kind, const SoftmaxShape& shape, float scale, 
       read_piece(y, i * shape.keys, shape.keys, of_y.data());
       std::fill(products.begin() + seen, products.end(), 0.0F);
       std::fill(of_y.begin() + seen, of_y.end(), 0.0F);
-      const float sum = loops.products(products.data(), of_y.data(), of_y.size(), products.data());
+      const float in_turns = loops.products(products.data(), of_y.data(), of_y.size(), products.data());
+      const float sum = warp ? warp->sum(products) : in_turns;
       loops.gradient(products.data(), of_y.data(), sum, scale, of_y.size(), products.data());
-      std::fill(products.begin() + seen, products.end(), 0.0F);
       write_piece(products.data(), shape.keys, dx, i * shape.keys);
     }
   });

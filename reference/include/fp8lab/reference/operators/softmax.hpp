@@ -3,8 +3,9 @@
 //
 // Source: Transformer Engine 2.20, common/fused_softmax/scaled_masked_softmax.cu, scaled_upper_triang_masked_softmax.cu
 // and scaled_aligned_causal_masked_softmax.cu, which are compiled with fast-math: subnormal numbers count as zeros of
-// their sign. Unlike the kernels' exponential and reciprocal, fp8lab's are rounded correctly; the order of sums is that
-// of sum_order.hpp.
+// their sign. Unlike the kernels' exponential and reciprocal, fp8lab's are rounded correctly, and the order of sums is
+// that of sum_order.hpp; with Functions::hopper all of them are the kernels', as nvcc 13.0 compiles them for sm_90. No
+// device has been asked for their words.
 #pragma once
 
 #include <array>
@@ -49,12 +50,13 @@ struct SoftmaxShape {
 /// queries, keys).
 ///
 /// Throws std::invalid_argument for float64, sizes that do not fit, upper_triangular of queries that are not as many as
-/// keys, arrays that overlap (out may be x itself), and as check_threads() does.
+/// keys, arrays that overlap (out may be x itself), and as check_threads() does; with Functions::hopper for float32 and
+/// more than 16384 keys, which the kernels do not take.
 void softmax(SoftmaxMask kind, const SoftmaxShape& shape, float scale, const MatrixView& x,
              std::span<const std::uint8_t> mask, FloatOutput out, const OperatorOptions& options = {});
 
-/// dx = scale fma(-sum(grad y), y, grad y), for y the result, and 0 where upper_triangular and aligned_causal give no
-/// weight. This scale is not rounded.
+/// dx = scale fma(-sum(grad y), y, grad y), for y the result, where upper_triangular and aligned_causal give no weight
+/// with zeros for grad and y. This scale is not rounded.
 ///
 /// Throws as softmax() does.
 void softmax_backward(SoftmaxMask kind, const SoftmaxShape& shape, float scale, const MatrixView& grad,
