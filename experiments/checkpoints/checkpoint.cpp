@@ -115,8 +115,8 @@ Container read_container(const std::shared_ptr<const StoredFile>& file, Bytes& b
     container.tensors.push_back(npy_tensor(bytes, stem));
     return container;
   }
-  if (begin.starts_with("\x80")) bytes.fail("it is a pickled file, which is not read: to read it is to run it");
   if (begin.size() < 9 || begin.back() != '{') {
+    if (begin.starts_with("\x80")) bytes.fail("it is a pickled file, which is not read: to read it is to run it");
     bytes.fail("it is none of .safetensors, .gguf, .npy and .npz, and too short or of another begin");
   }
 
@@ -207,7 +207,7 @@ struct Checkpoint::Content {
   }
 
   ByFile read_headers(const std::map<std::string, std::string>& weight_map) {
-    ByFile tensors(files.size());
+    ByFile by_file(files.size());
     std::optional<std::string> first_reason;
     std::size_t read = 0;
     sizes.assign(files.size(), 0);
@@ -231,7 +231,7 @@ struct Checkpoint::Content {
         Container container = read_container(file, bytes, files[f].stem().native());
         sizes[f] = file->size();
         for (StoredTensor& tensor : container.tensors) tensor.file = f;
-        tensors[f] = std::move(container.tensors);
+        by_file[f] = std::move(container.tensors);
         members[f] = std::move(container.members);
         for (auto& [key, value] : container.metadata.items()) metadata.emplace(key, std::move(value));
         ++read;
@@ -241,7 +241,7 @@ struct Checkpoint::Content {
       }
     }
     if (read == 0) throw std::runtime_error(first_reason.value_or("there is no file"));
-    return tensors;
+    return by_file;
   }
 
   /// Whether a tensor lies in its file as it states.
@@ -250,11 +250,11 @@ struct Checkpoint::Content {
     return tensor.offset <= sizes[tensor.file] && tensor.bytes <= sizes[tensor.file] - tensor.offset;
   }
 
-  void check_extents(std::size_t f, const std::vector<StoredTensor>& tensors) {
+  void check_extents(std::size_t f, const std::vector<StoredTensor>& stated) {
     // 1. What the file is too short for.
     std::vector<std::string> lost;
     std::uint64_t end = 0;
-    for (const StoredTensor& tensor : tensors) {
+    for (const StoredTensor& tensor : stated) {
       if (!lies_within(tensor)) lost.push_back(tensor.name);
       end = std::max(end,
                      tensor.offset + std::min(tensor.bytes, std::numeric_limits<std::uint64_t>::max() - tensor.offset));
@@ -267,7 +267,7 @@ struct Checkpoint::Content {
     // 2. What two tensors share.
     if (!members[f].empty()) return;
     std::vector<const StoredTensor*> sorted;
-    for (const StoredTensor& tensor : tensors) {
+    for (const StoredTensor& tensor : stated) {
       if (tensor.bytes != 0) sorted.push_back(&tensor);
     }
     std::ranges::stable_sort(sorted, {}, [](const StoredTensor* tensor) { return tensor->offset; });
@@ -281,7 +281,7 @@ struct Checkpoint::Content {
               " bytes of the first tensor to the second, too");
     }
     // 3. What is not as long as its shape says.
-    for (const StoredTensor& tensor : tensors) {
+    for (const StoredTensor& tensor : stated) {
       const std::optional<std::uint64_t> needed = bytes_needed(tensor);
       if (!needed || *needed == tensor.bytes) continue;
       add(FileFault::wrong_size, files[f], {tensor.name},

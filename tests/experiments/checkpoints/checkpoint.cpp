@@ -196,6 +196,14 @@ TEST_CASE("nothing that can be read is an error, and pickled files are not read"
   CHECK_THAT(refusal_of(scratch.path), ContainsSubstring("\"a\" is not an object"));
 }
 
+TEST_CASE("a .safetensors header of 128 bytes begins as a pickled file does, and is read") {
+  const Scratch scratch;
+  std::string header = object(tensor("w", "U8", "[2]", 0, 2));
+  header.resize(128, ' ');
+  put(scratch.path / "model.safetensors", safetensors(header, "xy"));
+  CHECK(content_of(Checkpoint(scratch.path), "w") == "xy");
+}
+
 TEST_CASE(".npy files of a directory are tensors called by the files") {
   const Scratch scratch;
   put(scratch.path / "w10.npy", npy(dict("<f4", "(2,)"), "abcdefgh"));
