@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -12,6 +13,7 @@
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/tile_scale.hpp"
+#include "quantize/localize.hpp"
 #include "reference/src/scaling/float32_steps.hpp"
 
 namespace fp8lab::doctor {
@@ -160,10 +162,22 @@ std::uint64_t KernelModel::place_of(std::size_t row, std::size_t column) const {
   return place;
 }
 
+std::optional<KernelModel::FactorRun> KernelModel::factors_of(const Piece& piece) const {
+  if (factors_.empty()) return std::nullopt;
+  const std::size_t along = amaxes_->along;
+  const std::size_t within = piece.column % along;
+  if (within != 0 && within + piece.count > along) return std::nullopt;
+  const std::size_t first = piece.row / amaxes_->across * amaxes_->tiles_across + piece.column / along;
+  const std::size_t tile = within == 0 ? along : piece.count;
+  return FactorRun{tile, std::span(factors_).subspan(first, (piece.count + tile - 1) / tile)};
+}
+
 void KernelModel::scale_elements(const Piece& piece, std::span<float> x) const {
   const auto elements = source_->values(piece);
   const std::size_t tile_row = piece.row / amaxes_->across;
-  for (std::size_t i = 0; i < x.size();) {
+  const auto run = factors_of(piece);
+  if (run) scale_tiles(std::span<const float>(x), run->tile, operation_, run->factors, x);
+  for (std::size_t i = run ? x.size() : 0; i < x.size();) {
     const std::size_t tile_column = amaxes_->tile_column(piece.column + i);
     const std::size_t end = std::min(amaxes_->end_of(tile_column) - piece.column, x.size());
     const float factor = used_scale(tile_row, tile_column).factor;
@@ -172,13 +186,14 @@ void KernelModel::scale_elements(const Piece& piece, std::span<float> x) const {
     i = end;
   }
   if (const Format type = type_of(recipe().product, facts_.input_type); type != binary32) {
-    for (float& one : x) one = rounded_to(type, one);
+    narrow(type == binary16 ? Narrowing::float16 : Narrowing::bfloat16, x);
     if (adds_zero_after(operation_)) std::ranges::for_each(x, [](float& one) { one += 0.0F; });
   }
   if (recipe().float32_steps) {
     for (float& one : x) one = after_float32_steps(recipe().format, recipe().cast.rounding, one);
   }
-  // A NaN that an operation makes has no sign, as on a GPU.
+  if (run) return;
+  // A NaN that an operation makes has no sign, as on a GPU; bulk code makes it so.
   for (std::size_t i = 0; i < x.size(); ++i) {
     if (std::isnan(x[i]) && !std::isnan(elements[i])) x[i] = std::numeric_limits<float>::quiet_NaN();
   }
@@ -216,6 +231,13 @@ void KernelModel::predict(const Piece& piece, std::span<std::uint8_t> codes, std
   std::array<float, most_at_once> products;
   for (std::size_t first = 0; first < piece.count; first += most_at_once) {
     const Piece part{piece.row, piece.column + first, std::min(most_at_once, piece.count - first)};
+    if (const auto run = encoder_ ? factors_of(part) : std::nullopt) {
+      const auto own = codes.subspan(first, part.count);
+      (*encoder_)(TileRows<float>{source_->values(part).data(), 1, part.count, part.count, run->tile}, operation_,
+                  run->factors.data(), 0, false, own.data(), 0);
+      std::ranges::copy(own, others.begin() + static_cast<std::ptrdiff_t>(first));
+      continue;
+    }
     const auto x = std::span(products).first(part.count);
     std::ranges::copy(source_->values(part), x.begin());
     // 1. The input and its scale.
@@ -236,26 +258,43 @@ void KernelModel::predict(const Piece& piece, std::span<std::uint8_t> codes, std
   }
 }
 
+bool KernelModel::is_code(std::uint8_t stored, std::uint8_t code, std::uint8_t other) const {
+  return stored == code || stored == other || is_nan_of_other_sign(recipe().format, stored, code);
+}
+
 std::uint64_t KernelModel::mismatches_in_place(std::size_t index, std::span<const std::uint8_t> codes,
                                                std::span<const std::uint8_t> others) const {
   const std::uint8_t* const stored = dump_->codes.data() + index;
   if (std::memcmp(stored, codes.data(), codes.size()) == 0) return 0;
-  // The loop is compiled to vectors: where a format has NaNs of both signs, they are its largest magnitudes.
-  const Format& format = recipe().format;
-  const auto sign = static_cast<std::uint8_t>(format.sign_mask());
-  const auto largest = static_cast<std::uint8_t>(format.has_infinity() ? format.infinity_code() : format.max_code());
-  std::uint32_t count = 0;
-  for (std::size_t i = 0; i < codes.size(); ++i) {
-    const bool is_same = stored[i] == codes[i] || stored[i] == others[i];
-    const bool has_other_sign = (stored[i] ^ codes[i]) == sign;
-    const bool is_nan = static_cast<std::uint8_t>(codes[i] & ~sign) > largest;
-    count += static_cast<std::uint32_t>(!(is_same | (has_other_sign & is_nan)));
+  std::uint64_t count = 0;
+  const auto count_each = [&](std::size_t first, std::size_t last) {
+    for (std::size_t i = first; i < last; ++i) count += is_code(stored[i], codes[i], others[i]) ? 0 : 1;
+  };
+  // Eight codes at a time. What differs in the sign alone may be a NaN, and is looked at by itself.
+  const bool has_others = recipe().cast.rounding == Rounding::stochastic;
+  const std::size_t whole = has_others ? 0 : codes.size() / 8 * 8;
+  constexpr std::uint64_t each = 0x0101010101010101U;
+  for (std::size_t i = 0; i < whole; i += 8) {
+    std::uint64_t own = 0;
+    std::uint64_t there = 0;
+    std::memcpy(&own, &codes[i], 8);
+    std::memcpy(&there, &stored[i], 8);
+    const std::uint64_t difference = own ^ there;
+    if (difference == 0) continue;
+    const std::uint64_t beside_sign = difference ^ (each * recipe().format.sign_mask());
+    if (((beside_sign - each) & ~beside_sign & each << 7U) != 0) {  // a byte of it is 0
+      count_each(i, i + 8);
+    } else {
+      constexpr std::uint64_t low = each * 0x7F;
+      count += static_cast<std::uint64_t>(std::popcount((((difference & low) + low) | difference) & each << 7U));
+    }
   }
+  count_each(whole, codes.size());
   return count;
 }
 
-std::uint64_t KernelModel::code_mismatches(const Piece& piece, std::vector<std::uint64_t>* which,
-                                           std::size_t most) const {
+std::uint64_t KernelModel::code_mismatches(const Piece& piece, std::vector<std::uint64_t>* which, std::size_t most,
+                                           Unexplained* where) const {
   std::array<std::uint8_t, most_at_once> codes;
   std::array<std::uint8_t, most_at_once> others;
   std::uint64_t count = 0;
@@ -267,6 +306,15 @@ std::uint64_t KernelModel::code_mismatches(const Piece& piece, std::vector<std::
     const std::size_t index = part.row * source_->columns() + part.column;
     if (is_in_place_) {
       const std::uint64_t wrong = mismatches_in_place(index, own, own_others);
+      if (wrong != 0 && where != nullptr) {
+        const auto differs = [&](std::size_t i) { return !is_code(dump_->codes[index + i], own[i], own_others[i]); };
+        std::size_t first_wrong = 0;
+        std::size_t last_wrong = part.count - 1;
+        while (!differs(first_wrong)) ++first_wrong;
+        while (!differs(last_wrong)) --last_wrong;
+        where->take(index + first_wrong, source_->columns());
+        where->take(index + last_wrong, source_->columns());
+      }
       if (which == nullptr || wrong == 0 || which->size() >= most) {
         count += wrong;
         continue;
@@ -275,10 +323,9 @@ std::uint64_t KernelModel::code_mismatches(const Piece& piece, std::vector<std::
     for (std::size_t i = 0; i < part.count; ++i) {
       const std::uint64_t place = is_in_place_ ? index + i : place_of(part.row, part.column + i);
       if (place >= dump_->codes.size()) continue;
-      const std::uint8_t stored = dump_->codes[place];
-      if (stored == codes[i] || stored == others[i] || is_nan_of_other_sign(recipe().format, stored, codes[i]))
-        continue;
+      if (is_code(dump_->codes[place], codes[i], others[i])) continue;
       ++count;
+      if (where != nullptr && !is_in_place_) where->take(index + i, source_->columns());
       if (which != nullptr && which->size() < most) which->push_back(index + i);
     }
   }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "formats/simd/encode.hpp"
+#include "formats/simd/tiles.hpp"
 #include "fp8lab/doctor/diagnose.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/memory.hpp"
@@ -193,6 +194,8 @@ struct Randomness {
   [[nodiscard]] bool is_random() const;
 };
 
+struct Unexplained;
+
 /// What a departure meets: the recipe, the tensor and the dump.
 struct ModelCase {
   const Recipe& recipe;
@@ -220,9 +223,10 @@ class KernelModel {
   void scaled(const Piece& piece, std::span<float> x) const;
   /// Lets several threads ask, and makes all scales that follow a recipe's rule at once.
   void complete() const;
-  /// How many codes of the dump differ. Indices of the source that do are appended to `which`, up to `most` of them.
-  std::uint64_t code_mismatches(const Piece& piece, std::vector<std::uint64_t>* which = nullptr,
-                                std::size_t most = 0) const;
+  /// How many codes of the dump differ. Indices of the source that do are appended to `which`, up to `most` of them;
+  /// `where` takes in where they lie.
+  std::uint64_t code_mismatches(const Piece& piece, std::vector<std::uint64_t>* which = nullptr, std::size_t most = 0,
+                                Unexplained* where = nullptr) const;
   /// How many codes of the dump are the predicted NaN but for its sign.
   [[nodiscard]] std::uint64_t nans_of_other_sign() const;
   /// For hypotheses of stochastic rounding; empty for others.
@@ -320,8 +324,17 @@ class KernelModel {
   /// Codes are made with the stored scale of that tile, unless it follows the rule where some are.
   void take_stored(TileIndex tile, TileScale& scale) const;
   void scale_elements(const Piece& piece, std::span<float> x) const;
+  /// Tiles as bulk code takes them: elements of a factor, and the factors from the first tile on.
+  struct FactorRun {
+    std::size_t tile;
+    std::span<const float> factors;
+  };
+  /// The tiles of a piece, once all factors are made; nothing where one begins before the piece and ends within.
+  [[nodiscard]] std::optional<FactorRun> factors_of(const Piece& piece) const;
   void encode_products(std::span<const float> products, std::span<std::uint8_t> codes,
                        std::span<std::uint8_t> others) const;
+  /// Whether a code of the dump is the predicted one, or the other that stochastic rounding may give.
+  [[nodiscard]] bool is_code(std::uint8_t stored, std::uint8_t code, std::uint8_t other) const;
   /// How many codes of the dump differ from predicted ones, which stand in their places from `index` on.
   [[nodiscard]] std::uint64_t mismatches_in_place(std::size_t index, std::span<const std::uint8_t> codes,
                                                   std::span<const std::uint8_t> others) const;
@@ -357,8 +370,10 @@ class KernelModel {
   ScaleConstants stored_constants_{}, scale_constants_{};  // of these recipes
   Amaxes* amaxes_ = nullptr;                               // of the source
   StoredScaleLayout layout_;
-  mutable std::vector<TileScale> made_;  // by tile, once all are made, where they follow the rule
-  std::optional<VectorEncode> encode_;   // the cast, where vector code does it
+  mutable std::vector<TileScale> made_;         // by tile, once all are made, where they follow the rule
+  mutable std::vector<float> factors_;          // of these, where elements meet them in bulk
+  mutable std::optional<TileEncoder> encoder_;  // the cast, where it does nothing but scale and round
+  std::optional<VectorEncode> encode_;          // the cast, where vector code does it
   InputNarrowing narrowing_;
   TileOperation operation_;  // by which an element meets its scale
   TakesStored takes_stored_ = TakesStored::none;

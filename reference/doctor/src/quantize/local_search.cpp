@@ -120,7 +120,7 @@ std::vector<Suspect> Search::local_suspects() {
       // Most of many numbers explain nothing, and comparing each with a large tensor takes too long.
       const bool is_one_of_many = suspect.candidate.hypothesis.deviations.back().departure->local_numbers != nullptr;
       if (is_one_of_many && around * 8 > before * 7) continue;
-      verify(suspect, dump_);
+      verify(suspect, dump_, limit);
       if (suspect.all() < limit) local.push_back(std::move(suspect));
     }
   }
@@ -165,7 +165,7 @@ void Search::add_tiles_as_stored(std::vector<Suspect>& found) const {
     const Deviation stored{&rows::tiles_as_stored, one.scales};
     Suspect suspect{.candidate = with_deviation(one.candidate, stored, stored.departure->cost), .side = one.side};
     if (!KernelModel(one.side->source, suspect.candidate.hypothesis, &dump_).applies()) continue;
-    verify(suspect, dump_);
+    verify(suspect, dump_, one.all() / 8 + 1);
     if (suspect.all() > one.all() / 8) continue;
     fewest = one.scales;
     all.push_back(std::move(suspect));

@@ -47,6 +47,15 @@ void Unexplained::take(std::uint64_t index, std::size_t columns) {
   last_column = std::max(last_column, column);
 }
 
+void Unexplained::join(const Unexplained& other) {
+  first = std::min(first, other.first);
+  last = std::max(last, other.last);
+  first_row = std::min(first_row, other.first_row);
+  last_row = std::max(last_row, other.last_row);
+  first_column = std::min(first_column, other.first_column);
+  last_column = std::max(last_column, other.last_column);
+}
+
 std::uint8_t LocalCase::code(std::size_t row, std::size_t column) const {
   const std::uint64_t place = model_->place_of(row, column);
   return place < dump_->codes.size() ? dump_->codes[place] : 0;

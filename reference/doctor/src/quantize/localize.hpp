@@ -21,6 +21,8 @@ struct Unexplained {
   [[nodiscard]] static Unexplained none_of(const Source& source);
   /// Takes in an element, but does not count it.
   void take(std::uint64_t index, std::size_t columns);
+  /// Takes in those that another one has, of the same source.
+  void join(const Unexplained& other);
 };
 
 /// What a hypothesis leaves unexplained, and the codes that are there, by the rows and columns of the source.

@@ -13,6 +13,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "formats/simd/tiles.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/pack.hpp"
@@ -64,9 +65,34 @@ std::span<const float> part_of(AmaxPart part, std::span<const float> x) {
   return x;
 }
 
+/// Whether all elements of each tile count, by magnitude.
+bool counts_all(const AmaxKey& key) {
+  return key == AmaxKey{.across = key.across,
+                        .along = key.along,
+                        .is_clamped = key.is_clamped,
+                        .counts_rest = key.counts_rest,
+                        .is_turned = key.is_turned,
+                        .counts_nan = key.counts_nan,
+                        .narrowing = key.narrowing};
+}
+
+/// Adds rows [first, last) to the amaxes of all tiles that lie side by side.
+void add_whole_rows(const Source& source, const Amaxes& tiles, std::size_t first, std::size_t last,
+                    std::span<float> out) {
+  std::vector<std::uint32_t> bits(out.size());
+  std::memcpy(bits.data(), out.data(), out.size_bytes());
+  const TileRows<float> rows{source.values({first, 0, 1}).data(), last - first, source.columns(), source.columns(),
+                             tiles.along};
+  add_amax(rows, tiles.key.counts_nan ? NanInAmax::counted : NanInAmax::dropped, bits.data(), 0);
+  std::memcpy(out.data(), bits.data(), out.size_bytes());
+}
+
 /// Adds rows [first, last) to the amaxes of tiles that lie side by side, from that column of tiles on.
 void add_rows(const Source& source, const Amaxes& tiles, std::size_t first, std::size_t last, std::size_t tile_column,
               std::span<float> out) {
+  if (out.size() == tiles.tiles_across && counts_all(tiles.key)) {
+    return add_whole_rows(source, tiles, first, last, out);
+  }
   for (std::size_t row = first; row < last; ++row) {
     for (std::size_t i = 0; i < out.size(); ++i) {
       auto [begin, end] = tiles.counted_columns(tile_column + i);

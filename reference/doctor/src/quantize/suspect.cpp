@@ -8,7 +8,7 @@
 
 namespace fp8lab::doctor {
 
-void verify(Suspect& suspect, const StoredDump& dump) {
+void verify(Suspect& suspect, const StoredDump& dump, std::uint64_t enough) {
   const Source& source = suspect.side->source;
   const KernelModel model(source, suspect.candidate.hypothesis, &dump);
   model.complete();
@@ -24,27 +24,32 @@ void verify(Suspect& suspect, const StoredDump& dump) {
   parallel_for(
       source.rows(), source.threads(),
       [&](std::size_t first, std::size_t last) {
+        {
+          const std::scoped_lock lock(mutex);
+          if (suspect.codes >= enough) return;
+        }
         std::vector<std::uint64_t> which;
+        Unexplained places = Unexplained::none_of(source);
         std::uint64_t count = 0;
         Randomness own;
         for (std::size_t row = first; row < last; ++row) {
           own.add(model.randomness({row, 0, source.columns()}));
           for (std::size_t column = 0; column < source.columns(); column += scalar_piece) {
             const std::size_t length = std::min(scalar_piece, source.columns() - column);
-            count += model.code_mismatches({row, column, length}, &which, which.size() + length);
+            count += model.code_mismatches({row, column, length}, &which, most_examples, &places);
           }
         }
         const std::scoped_lock lock(mutex);
         random.add(own);
         suspect.codes += count;
-        for (const std::uint64_t index : which) found.take(index, columns);
+        found.join(places);
         // The smallest indices, so that the result does not depend on threads.
-        suspect.examples.insert(suspect.examples.end(), which.begin(),
-                                which.begin() + static_cast<std::ptrdiff_t>(std::min(which.size(), most_examples)));
+        suspect.examples.insert(suspect.examples.end(), which.begin(), which.end());
         std::ranges::sort(suspect.examples);
         if (suspect.examples.size() > most_examples) suspect.examples.resize(most_examples);
       },
       rows);
+  if (suspect.codes >= enough) return;
   found.count = suspect.codes;
   suspect.scale_examples.clear();
   suspect.scales = model.scale_mismatches(&suspect.scale_examples, most_examples);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "quantize/hypotheses.hpp"
@@ -41,7 +42,8 @@ struct Suspect {
   return a.rank_in_sample() < b.rank_in_sample();
 }
 
-/// Compares with every element and scale.
-void verify(Suspect& suspect, const StoredDump& dump);
+/// Compares with every element and scale. Ends where `enough` codes are unexplained, of which it then says no more than
+/// that: codes is at least that number.
+void verify(Suspect& suspect, const StoredDump& dump, std::uint64_t enough = std::numeric_limits<std::uint64_t>::max());
 
 }  // namespace fp8lab::doctor

@@ -63,6 +63,12 @@ void KernelModel::complete() const {
       }
     }
   });
+  if (!keeps_scales_ || meets_twice_ || amaxes_->shift != 0) return;
+  factors_.resize(made_.size());
+  std::ranges::transform(made_, factors_.begin(), &TileScale::factor);
+  const bool is_cast_alone = keeps_codes_ && narrowing_.elements == Narrowing::none && !recipe().float32_steps &&
+                             type_of(recipe().product, facts_.input_type) == binary32 && !has_any(&Departure::product);
+  if (encode_ && is_cast_alone) encoder_.emplace(recipe().format, recipe().cast);
 }
 
 TileScale KernelModel::made_scale(const Recipe& recipe, const ScaleConstants& constants, float amax) const {
