@@ -149,7 +149,7 @@ void read_values(RowMajorReader& file, ElementType type, std::span<double> value
 }
 
 /// The kinds that all differing elements are of, in words: reads the files once more, as long as there may be any.
-std::vector<std::string> kinds_of(const doctor::ElementType& type, const StoredTensor& a, const StoredTensor& b,
+std::vector<std::string> kinds_of(const doctor::ElementType& type, const ListedTensor& a, const ListedTensor& b,
                                   const std::optional<fs::path>& input) {
   doctor::SharedKinds kinds(type);
   RowMajorReader file_a(a.path, a.header);
@@ -181,7 +181,7 @@ class PairReader {
   PairReader(const CompareArguments& arguments, double all_bytes, const Progress& progress)
       : arguments_(arguments), all_bytes_(all_bytes), progress_(progress) {}
 
-  ComparedTensor compare(const std::string& name, const StoredTensor& a, const StoredTensor& b) {
+  ComparedTensor compare(const std::string& name, const ListedTensor& a, const ListedTensor& b) {
     const doctor::ElementType type = type_of(arguments_, a.header, b.header, name);
     ComparedTensor tensor{.name = name,
                           .type = type_name(type, a.header),
@@ -213,7 +213,7 @@ class PairReader {
 
  private:
   /// Compares a part of the tensors. Its elements need not be those of the file, such as two codes in a byte.
-  void read_part(const StoredTensor& a, const StoredTensor& b, const doctor::ElementRange& range,
+  void read_part(const ListedTensor& a, const ListedTensor& b, const doctor::ElementRange& range,
                  doctor::Comparer& part) {
     const std::uint64_t element_bytes = bytes_of(a.header.type);
     const auto bits = static_cast<std::uint64_t>(type_of(arguments_, a.header, b.header, "").bits());

@@ -79,7 +79,7 @@ void add_index(const CompareArguments& arguments, const fs::path& path, Inventor
   }
 }
 
-std::string called(const std::pair<std::string, std::string>& key, const StoredTensor& tensor) {
+std::string called(const std::pair<std::string, std::string>& key, const ListedTensor& tensor) {
   const std::string path = key.first.empty() ? tensor.path.filename().native() : key.first;
   return key.second.empty() ? printable(path) : printable(path) + " " + printable(key.second);
 }

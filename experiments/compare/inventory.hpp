@@ -14,12 +14,12 @@
 namespace fp8lab::experiments {
 
 /// One tensor of a file.
-struct StoredTensor {
+struct ListedTensor {
   std::filesystem::path path;
   TensorHeader header;
 };
 /// By the path below the folder and the name in the file.
-using Inventory = std::map<std::pair<std::string, std::string>, StoredTensor>;
+using Inventory = std::map<std::pair<std::string, std::string>, ListedTensor>;
 
 /// Whether a path stands for several files: a folder, or the .index.json file of a checkpoint.
 [[nodiscard]] bool is_collection(const CompareArguments& arguments, const std::filesystem::path& path);
@@ -39,7 +39,7 @@ using Inventory = std::map<std::pair<std::string, std::string>, StoredTensor>;
 /// Two tensors that can be compared. They are those of the inventories, which must outlive it.
 struct TensorPair {
   std::string name;  ///< printable
-  const StoredTensor *a, *b;
+  const ListedTensor *a, *b;
 };
 struct Meeting {
   std::vector<TensorPair> pairs;
