@@ -21,6 +21,7 @@ from fp8lab._arrays import (
 )
 from fp8lab._entry import guard as _guard
 from fp8lab._operator_arrays import Typed, apart_from, as_rows, as_rows_like, of_each_row, options_of, result_of
+from fp8lab.literals import ActivationName, FunctionsName, OutDtypeName
 
 __all__ = [
     "Activation",
@@ -94,7 +95,7 @@ def _parameters(name: str, limit: Any, alpha: Any, offset: Any, beta1: Any, beta
 
 
 def activation(
-    name: str,
+    name: ActivationName,
     x: Any,
     *,
     limit: float | None = None,
@@ -102,8 +103,8 @@ def activation(
     offset: float | None = None,
     beta1: float | None = None,
     beta2: float | None = None,
-    out_dtype: str | None = None,
-    functions: str = "correctly_rounded",
+    out_dtype: OutDtypeName | None = None,
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
@@ -153,7 +154,7 @@ def _backward(
 
 
 def activation_backward(
-    name: str,
+    name: ActivationName,
     grad: Any,
     x: Any,
     *,
@@ -163,8 +164,8 @@ def activation_backward(
     beta1: float | None = None,
     beta2: float | None = None,
     bias_gradient: bool = False,
-    out_dtype: str | None = None,
-    functions: str = "correctly_rounded",
+    out_dtype: OutDtypeName | None = None,
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
     out: Array | None = None,
 ) -> Any:
@@ -212,7 +213,7 @@ def _check_scaled(row: Activation, columns: int, interleave: Any) -> int:
 
 
 def scaled_activation(
-    name: str,
+    name: ActivationName,
     x: Any,
     scales: Any,
     *,
@@ -222,8 +223,8 @@ def scaled_activation(
     beta1: float | None = None,
     beta2: float | None = None,
     interleave: int = 0,
-    out_dtype: str | None = None,
-    functions: str = "correctly_rounded",
+    out_dtype: OutDtypeName | None = None,
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
@@ -260,7 +261,7 @@ def scaled_activation(
 
 
 def scaled_activation_backward(
-    name: str,
+    name: ActivationName,
     grad: Any,
     x: Any,
     scales: Any,
@@ -271,8 +272,8 @@ def scaled_activation_backward(
     beta1: float | None = None,
     beta2: float | None = None,
     interleave: int = 0,
-    out_dtype: str | None = None,
-    functions: str = "correctly_rounded",
+    out_dtype: OutDtypeName | None = None,
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
     out: Array | None = None,
 ) -> tuple[Array, Array]:

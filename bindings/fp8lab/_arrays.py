@@ -310,7 +310,7 @@ def check_name(value: Any, argument: str, instead: str = "") -> str:
     return name
 
 
-def check_choice(value: Any, argument: str, known: Sequence[str]) -> str:
+def check_choice(value: Any, argument: str, known: Sequence[str]) -> Any:
     """A name that is one of the known ones."""
     if type(value) is str and value in known:
         return value

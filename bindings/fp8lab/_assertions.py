@@ -14,6 +14,7 @@ from fp8lab._arrays import as_array, as_bytes, as_format, check_bool, contiguous
 from fp8lab._compare import with_kinds
 from fp8lab._device_arrays import on_host
 from fp8lab._recipes import as_recipe
+from fp8lab.literals import DirectionName, FormatName, HalfTypeName, RecipeName, ScaleLayoutName
 
 __all__ = ["assert_codes_equal", "assert_matches"]
 
@@ -22,7 +23,7 @@ def assert_codes_equal(
     actual: Any,
     expected: Any,
     *,
-    format: str | fp8lab.Format | None = None,
+    format: FormatName | fp8lab.Format | None = None,
     pairs: bool = False,
     input: Any = None,
     shown: int = 5,
@@ -54,13 +55,13 @@ def assert_codes_equal(
 def assert_matches(
     x: Any,
     codes: Any,
-    recipe: str | fp8lab.NamedRecipe | fp8lab.Recipe,
+    recipe: RecipeName | fp8lab.NamedRecipe | fp8lab.Recipe,
     scales: Any = None,
     *,
-    direction: str = "rowwise",
+    direction: DirectionName = "rowwise",
     transposed: bool | None = None,
-    scale_layout: str = "compact",
-    input_type: str | None = None,
+    scale_layout: ScaleLayoutName = "compact",
+    input_type: HalfTypeName | None = None,
     amax_before_rounding: bool = False,
     amax: Any = None,
     scale: Any = None,
@@ -140,7 +141,9 @@ def assert_matches(
     raise AssertionError(told + "\n".join(lines))
 
 
-def _check_exercised(x: Any, codes: Any, scales: Any, recipe: Any, direction: str, tensor_scale: float | None) -> None:
+def _check_exercised(
+    x: Any, codes: Any, scales: Any, recipe: Any, direction: DirectionName, tensor_scale: float | None
+) -> None:
     __tracebackhide__ = True
     found = fp8lab.diagnose(x, codes, scales, expected=recipe, direction=direction, tensor_scale=tensor_scale)
     if found.unexercised:
@@ -195,7 +198,7 @@ def _in_float32(values: Any, name: str) -> Any:
     return (values.astype(np.uint32) << 16).view(np.float32) if name == "bfloat16" else values.astype(np.float32)
 
 
-def _compare_scales(scales: Any, expected: fp8lab.Quantized, layout: str, shown: int) -> Any:
+def _compare_scales(scales: Any, expected: fp8lab.Quantized, layout: ScaleLayoutName, shown: int) -> Any:
     wanted = expected.scales(layout)
     if expected.scale_codes is None:
         if isinstance(scales, (int, float)) and not isinstance(scales, bool):
@@ -208,7 +211,7 @@ def _compare_scales(scales: Any, expected: fp8lab.Quantized, layout: str, shown:
         kind = None
     else:
         written, _ = as_bytes(scales, "scales")
-        kind = expected.scale_format
+        kind = as_format(expected.scale_format, "scale_format")
     if layout == "swizzled" and written.size == wanted.size:
         written = contiguous(written).reshape(-1)
     return fp8lab.compare(_in_rows(written, wanted.shape, "scales"), wanted, format=kind, shown=shown)

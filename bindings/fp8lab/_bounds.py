@@ -13,6 +13,7 @@ from fp8lab._casts import encode, formats
 from fp8lab._elementary import elementary
 from fp8lab._entry import guard as _guard
 from fp8lab._units import device_function
+from fp8lab.literals import DocumentedFunctionName, FormatName
 
 __all__ = ["Bounds", "device_function_bounds"]
 
@@ -24,7 +25,7 @@ _DOCUMENTED = {
     "__fdiv_rn": 0, "__frcp_rn": 0, "__fsqrt_rn": 0,
 }  # fmt: skip
 #: Those that ``elementary`` rounds correctly.
-_ROUNDED = {
+_ROUNDED: dict[str, Any] = {
     "expf": "exp", "exp2f": "exp2", "logf": "log", "log2f": "log2", "log1pf": "log1p", "tanhf": "tanh", "sinf": "sin",
     "cosf": "cos", "rsqrtf": "rsqrt",
 }  # fmt: skip
@@ -39,7 +40,7 @@ class Bounds:
     decided: Array
     """Whether every such device has the same word: bool, of the shape of the result."""
 
-    def undecided_codes(self, format: str = "e4m3", *, scale: float | None = None) -> int:
+    def undecided_codes(self, format: FormatName = "e4m3", *, scale: float | None = None) -> int:
         """How many codes of these results are not decided: those where ``low`` and ``high`` give two.
 
         Parameters
@@ -68,7 +69,9 @@ def _as_float32(values: Array) -> Array:
     return np.asarray(values).astype(np.float32)
 
 
-def device_function_bounds(name: str, x: Any, y: Any = None, *, threads: int | None = None) -> Bounds:
+def device_function_bounds(
+    name: DocumentedFunctionName, x: Any, y: Any = None, *, threads: int | None = None
+) -> Bounds:
     """Where a float32 function of CUDA lies on any GPU that keeps the errors which NVIDIA documents.
 
     For chips whose special function unit nobody has recorded. Compiled without options.

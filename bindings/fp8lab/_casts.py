@@ -30,6 +30,7 @@ from fp8lab._arrays import (
 from fp8lab._core import Format, Profile
 from fp8lab._entry import guard as _guard
 from fp8lab._values import equal
+from fp8lab.literals import FormatName, ProfileName, RandomSharingName, RoundingName
 
 __all__ = [
     "ChainDifferences",
@@ -95,16 +96,16 @@ def _random_bits(bits: Any, count: Any, sharing: str, size: int) -> tuple[Array 
 
 def encode(
     x: Any,
-    format: str | Format,
+    format: FormatName | Format,
     *,
-    profile: str | Profile = "cuda_satfinite",
-    rounding: str | None = None,
+    profile: ProfileName | Profile = "cuda_satfinite",
+    rounding: RoundingName | None = None,
     random_bits: Any = None,
     random_count: int | None = None,
-    random_sharing: str = "none",
-    via: str | Format | None = None,
-    via_profile: str | Profile | None = None,
-    via_rounding: str | None = None,
+    random_sharing: RandomSharingName = "none",
+    via: FormatName | Format | None = None,
+    via_profile: ProfileName | Profile | None = None,
+    via_rounding: RoundingName | None = None,
     threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
@@ -211,13 +212,13 @@ class ChainDifferences:
 
 def chain_differences(
     x: Any,
-    format: str | Format,
+    format: FormatName | Format,
     *,
-    via: str | Format,
-    profile: str | Profile = "cuda_satfinite",
-    rounding: str | None = None,
-    via_profile: str | Profile = "ieee",
-    via_rounding: str | None = None,
+    via: FormatName | Format,
+    profile: ProfileName | Profile = "cuda_satfinite",
+    rounding: RoundingName | None = None,
+    via_profile: ProfileName | Profile = "ieee",
+    via_rounding: RoundingName | None = None,
     most: int = 8,
     threads: int | None = None,
 ) -> ChainDifferences:
@@ -326,7 +327,7 @@ def unpack_pairs(packed: Any, count: int | None = None, *, out: Array | None = N
 
 
 def decode(
-    codes: Any, format: str | Format | None = None, *, threads: int | None = None, out: Array | None = None
+    codes: Any, format: FormatName | Format | None = None, *, threads: int | None = None, out: Array | None = None
 ) -> Array:
     """The values of codes, exactly.
 
@@ -359,11 +360,11 @@ def decode(
 
 def cast_to_representable(
     x: Any,
-    format: str | Format,
+    format: FormatName | Format,
     *,
     scale: float = 1.0,
-    profile: str | Profile = "cuda_satfinite",
-    rounding: str | None = None,
+    profile: ProfileName | Profile = "cuda_satfinite",
+    rounding: RoundingName | None = None,
     threads: int | None = None,
     out: Array | None = None,
 ) -> Array:

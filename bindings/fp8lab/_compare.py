@@ -29,6 +29,7 @@ from fp8lab._entry import guard as _guard
 from fp8lab._html import facts_html, table_html
 from fp8lab._recipes import Recipe
 from fp8lab._scaling import Quantized
+from fp8lab.literals import FormatName
 
 __all__ = [
     "Comparison",
@@ -252,7 +253,7 @@ def compare(
     a: Any,
     b: Any,
     *,
-    format: str | Format | None = None,
+    format: FormatName | Format | None = None,
     pairs: bool = False,
     input: Any = None,
     shown: int = 10,

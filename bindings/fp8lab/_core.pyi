@@ -6,6 +6,20 @@ from typing import Any, ClassVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from fp8lab.literals import (
+    ProfileInfinityName,
+    ProfileMissingNanName,
+    ProfileNanName,
+    ProfileNanOfDoubleName,
+    ProfileNegativeName,
+    ProfileOverflowName,
+    ProfileRoundingName,
+    ProfileSmallestName,
+    ProfileZeroName,
+    ProfileZeroSignName,
+    SpecialsName,
+)
+
 version: str
 
 _Place = tuple[str, int, int, int]
@@ -21,7 +35,7 @@ class Format:
         *,
         is_signed: bool = ...,
         has_subnormals: bool = ...,
-        specials: str = ...,
+        specials: SpecialsName = ...,
         name: str | None = ...,
     ) -> None: ...
     @property
@@ -53,16 +67,16 @@ class Profile:
         self,
         *,
         name: str = ...,
-        rounding: str = ...,
-        overflow: str = ...,
-        infinity: str = ...,
-        nan: str = ...,
-        nan_of_double: str | None = ...,
-        missing_nan: str = ...,
-        zero: str = ...,
-        smallest: str = ...,
-        negative: str = ...,
-        zero_sign: str = ...,
+        rounding: ProfileRoundingName = ...,
+        overflow: ProfileOverflowName = ...,
+        infinity: ProfileInfinityName = ...,
+        nan: ProfileNanName = ...,
+        nan_of_double: ProfileNanOfDoubleName | None = ...,
+        missing_nan: ProfileMissingNanName = ...,
+        zero: ProfileZeroName = ...,
+        smallest: ProfileSmallestName = ...,
+        negative: ProfileNegativeName = ...,
+        zero_sign: ProfileZeroSignName = ...,
         float64_via_float32: bool = ...,
     ) -> None: ...
     @property

@@ -15,6 +15,7 @@ from fp8lab._arrays import Array, as_float32, check_bool, check_choice, check_in
 from fp8lab._core import DelayedVersion
 from fp8lab._entry import guard as _guard
 from fp8lab._values import Record, State, equal, record, restorer, state
+from fp8lab.literals import AmaxAlgorithmName, DelayedVersionName, Fp8FormatName
 
 __all__ = [
     "AmaxHistory",
@@ -38,7 +39,7 @@ def as_version(value: Any, argument: str) -> str:
     if isinstance(value, DelayedVersion):
         return value.name
     check_name(value, argument, " or a DelayedVersion")
-    return check_choice(value, argument, [version.name for version in _core.delayed_versions()])
+    return str(check_choice(value, argument, [version.name for version in _core.delayed_versions()]))
 
 
 def as_amax(value: Any, argument: str) -> float:
@@ -112,12 +113,12 @@ class Delayed(Record):
 
     margin: int = 0
     interval: int = 1
-    fp8_format: str = "hybrid"
+    fp8_format: Fp8FormatName = "hybrid"
     amax_history_len: int = 1024
-    amax_compute_algo: str | Callable[[Array], float] = "max"
+    amax_compute_algo: AmaxAlgorithmName | Callable[[Array], float] = "max"
     reduce_amax: bool = True
     override_linear_precision: tuple[bool, bool, bool] = (False, False, False)
-    version: str | DelayedVersion = "te_current"
+    version: DelayedVersionName | DelayedVersion = "te_current"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "version", as_version(self.version, "version"))

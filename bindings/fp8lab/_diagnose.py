@@ -27,6 +27,7 @@ from fp8lab._device_arrays import on_host
 from fp8lab._entry import guard as _guard
 from fp8lab._html import facts_html, table_html
 from fp8lab._recipes import NamedRecipe, Recipe, as_recipe
+from fp8lab.literals import DirectionName, FormatName, RecipeName, ScaleFormatName
 
 __all__ = [
     "Diagnosis",
@@ -228,11 +229,11 @@ def diagnose(
     codes: Any,
     scales: Any = None,
     *,
-    format: str | _core.Format | None = None,
-    scale_format: str | None = None,
+    format: FormatName | _core.Format | None = None,
+    scale_format: ScaleFormatName | None = None,
     tensor_scale: float | None = None,
-    expected: str | NamedRecipe | Recipe | None = None,
-    direction: str | None = None,
+    expected: RecipeName | NamedRecipe | Recipe | None = None,
+    direction: DirectionName | None = None,
     shown: int = 10,
     threads: int | None = None,
 ) -> Diagnosis:

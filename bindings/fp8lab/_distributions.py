@@ -11,6 +11,7 @@ from fp8lab import _core
 from fp8lab._arrays import Array, as_format, check_int, check_name, check_real, named
 from fp8lab._core import Distribution, Format
 from fp8lab._entry import guard as _guard
+from fp8lab.literals import DistributionName, FormatName
 
 __all__ = [
     "BestScale",
@@ -42,7 +43,7 @@ def distributions() -> list[Distribution]:
     return _core.distributions()
 
 
-def sample(distribution: str | Distribution, size: int, *, seed: int) -> Array:
+def sample(distribution: DistributionName | Distribution, size: int, *, seed: int) -> Array:
     """Draws of a distribution: the same for the same seed, on every machine and in C++.
 
     Element i is the quantile of ``(u + 1/2) / 2**53``, u from the Philox4x32-10 words of counter i and key ``seed``.
@@ -94,7 +95,9 @@ def normal_grid(size: int) -> Array:
     return out
 
 
-def exact_sqnr_db(format: str | Format, distribution: str | Distribution, *, scale: float = 1.0) -> float:
+def exact_sqnr_db(
+    format: FormatName | Format, distribution: DistributionName | Distribution, *, scale: float = 1.0
+) -> float:
     """The SQNR in dB of a saturating cast to nearest, over a whole distribution, without sampling.
 
     ``10 log10(E[x^2] / E[(x - Q(x * scale) / scale)^2])`` by quadrature over the cell of each value.
@@ -121,7 +124,7 @@ def exact_sqnr_db(format: str | Format, distribution: str | Distribution, *, sca
     return _core.exact_sqnr_db(own, as_distribution(distribution, "distribution"), check_real(scale, "scale"))
 
 
-def best_scale(format: str | Format, distribution: str | Distribution) -> BestScale:
+def best_scale(format: FormatName | Format, distribution: DistributionName | Distribution) -> BestScale:
     """The scale of the highest ``exact_sqnr_db``, and that SQNR.
 
     Parameters

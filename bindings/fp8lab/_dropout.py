@@ -11,6 +11,7 @@ from fp8lab import _core
 from fp8lab._arrays import Array, apart, as_array, as_kernel_floats, check_int, check_real, check_threads
 from fp8lab._entry import guard as _guard
 from fp8lab._operator_arrays import Typed, apart_from, flat, result_of
+from fp8lab.literals import OutDtypeName
 
 __all__ = ["dropout", "dropout_backward"]
 
@@ -32,7 +33,7 @@ def dropout(
     *,
     seed: int,
     offset: int = 0,
-    out_dtype: str | None = None,
+    out_dtype: OutDtypeName | None = None,
     threads: int | None = None,
     out: Array | None = None,
 ) -> tuple[Array, Array]:
@@ -74,7 +75,7 @@ def dropout_backward(
     mask: Any,
     probability: float,
     *,
-    out_dtype: str | None = None,
+    out_dtype: OutDtypeName | None = None,
     threads: int | None = None,
     out: Array | None = None,
 ) -> Array:

@@ -19,6 +19,7 @@ from fp8lab._arrays import (
 )
 from fp8lab._entry import guard as _guard
 from fp8lab._operator_arrays import FUNCTIONS
+from fp8lab.literals import ElementaryName
 
 __all__ = ["Exactness", "elementary", "exactness", "functions"]
 
@@ -68,7 +69,7 @@ def functions() -> list[str]:
     return list(FUNCTIONS)
 
 
-def elementary(name: str, x: Any, *, threads: int | None = None, out: Array | None = None) -> Array:
+def elementary(name: ElementaryName, x: Any, *, threads: int | None = None, out: Array | None = None) -> Array:
     """An elementary function of each element, rounded correctly: the same bits on every processor.
 
     Parameters

@@ -8,6 +8,7 @@ import inspect
 import itertools
 import json
 import os
+import re
 import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -332,6 +333,56 @@ def registered() -> dict[str, Facts]:
     return _registered
 
 
+#: By kind of argument: the type of its names.
+_NAMES = {
+    "format": "FormatName",
+    "profile": "ProfileName",
+    "model": "ModelName",
+    "distribution": "DistributionName",
+    "version": "DelayedVersionName",
+    "recipe": "RecipeName",
+    "linear_recipe": "LinearRecipeName",
+    "gemm_recipe": "GemmRecipeName",
+}
+#: Of arguments that an experiment reads when it runs: the type of their names.
+_READ_LATER = {
+    "algorithms": "AmaxAlgorithmName",
+    "direction": "DirectionName",
+    "expected_c_enters": "GemmCEntersName",
+    "expected_scale_order": "GemmScaleOrderName",
+    "expected_zero_rule": "GemmZeroRuleName",
+    "layout": "LayoutName",
+    "mma": "ModelName",
+    "roundings": "RoundingName",
+    "scale_layout": "GemmScaleLayoutName",
+    "via_roundings": "DrawlessRoundingName",
+}
+
+
+def _names_of(facts: Facts, argument: Facts) -> str | None:
+    """The type of an argument's names, as the experiment lists them where it refuses ``?``; None: any text."""
+    if argument["kind"] != "name":
+        return _NAMES.get(argument["kind"])
+    if argument["name"] in _READ_LATER:
+        return _READ_LATER[argument["name"]]
+    try:  # the second argument is refused, so that nothing runs where the first is not
+        _core.run_experiment(facts["name"], {argument["name"]: ["?"], "?": ["?"]}, None, {})
+    except ValueError as error:
+        listed = re.search(r"unknown (\w+) '\?'; known: ([^;]*)", str(error))
+        if listed is None or listed[1] == "argument":
+            return None
+        if " more" in listed[2]:
+            return _NAMES[listed[1]]
+        names = ", ".join(f"'{name}'" for name in listed[2].split(", "))
+        return f"Literal[{names}]"
+    return None
+
+
+def _stub_annotation(facts: Facts, argument: Facts) -> str:
+    names = _names_of(facts, argument)
+    return re.sub(r"\bstr\b(?!,)", names, _annotation(argument)) if names else _annotation(argument)
+
+
 def stub() -> str:
     """The text of ``_registered.pyi``: each function as a type checker sees it."""
     lines = [
@@ -339,7 +390,7 @@ def stub() -> str:
         "# What bindings/stubs.py gives; a test compares.",
         "import os",
         "from collections.abc import Mapping, Sequence",
-        "from typing import Any",
+        "from typing import Any, Literal",
         "",
         "from fp8lab._core import DelayedVersion, Distribution, Format, MmaModel, Profile",
         "from fp8lab._delayed import Delayed",
@@ -347,6 +398,9 @@ def stub() -> str:
         "from fp8lab._gemm_recipes import GemmRecipe, NamedGemmRecipe",
         "from fp8lab._linear import LinearRecipe, NamedLinearRecipe",
         "from fp8lab._recipes import NamedRecipe, Recipe",
+        "from fp8lab.literals import (",
+        *(f"    {name}," for name in sorted({*_NAMES.values(), *_READ_LATER.values()})),
+        ")",
     ]
     public = [facts for facts in registered().values() if facts["is_public"]]
     lines += ["", "__all__ = [", *(f'    "{facts["name"]}",' for facts in public), "]"]
@@ -355,6 +409,6 @@ def stub() -> str:
         for is_positional in (True, False):
             lines += [] if is_positional else ["    *,"]
             those = [one for one in facts["arguments"] if one["is_positional"] is is_positional]
-            lines += [f"    {one['name']}: {_annotation(one)} = {_default(one)!r}," for one in those]
+            lines += [f"    {one['name']}: {_stub_annotation(facts, one)} = {_default(one)!r}," for one in those]
         lines += ["    out: str | os.PathLike[str] | None = None,", ") -> Document: ..."]
     return "\n".join(lines) + "\n"

@@ -14,6 +14,7 @@ from fp8lab._entry import guard as _guard
 from fp8lab._gemm_recipes import NamedGemmRecipe, gemm_recipes
 from fp8lab._linear import NamedLinearRecipe, linear_recipes
 from fp8lab._recipes import NamedRecipe, recipes
+from fp8lab.literals import ExplainedName
 
 __all__ = [
     "explain",
@@ -37,7 +38,7 @@ def _check_listed(what: Any) -> None:
 
 
 def explain(
-    what: str | Format | Profile | MmaModel | NamedRecipe | NamedLinearRecipe | NamedGemmRecipe,
+    what: ExplainedName | Format | Profile | MmaModel | NamedRecipe | NamedLinearRecipe | NamedGemmRecipe,
     code: int | None = None,
 ) -> Document:
     """Explain one code of a format, a format, a recipe, a model or a profile.

@@ -33,6 +33,7 @@ from fp8lab._gemm_recipes import GemmRecipe, as_gemm_model, as_gemm_recipe
 from fp8lab._html import facts_html, table_html
 from fp8lab._products import as_typed, gemm_operand, matrix_of, recipe_with
 from fp8lab._scaling import Quantized
+from fp8lab.literals import FormatName, GemmScaleLayoutName, LayoutName
 
 __all__ = [
     "GemmDeparture",
@@ -89,12 +90,12 @@ class GemmExplanation:
         a: Any,
         b: Any,
         *,
-        format_a: str | Format | None = None,
-        format_b: str | Format | None = None,
+        format_a: FormatName | Format | None = None,
+        format_b: FormatName | Format | None = None,
         scale_a: Any = None,
         scale_b: Any = None,
-        layout: str = "nt",
-        scale_layout: str = "compact",
+        layout: LayoutName = "nt",
+        scale_layout: GemmScaleLayoutName = "compact",
         c: Any = None,
         bias: Any = None,
         scale_out: float = 1.0,
@@ -529,13 +530,13 @@ def diagnose_gemm(
     out: Any,
     *,
     places: Any = None,
-    format_a: str | Format | None = None,
-    format_b: str | Format | None = None,
+    format_a: FormatName | Format | None = None,
+    format_b: FormatName | Format | None = None,
     scale_a: Any = None,
     scale_b: Any = None,
-    layout: str = "nt",
-    scale_layout: str = "compact",
-    out_format: str | Format | None = None,
+    layout: LayoutName = "nt",
+    scale_layout: GemmScaleLayoutName = "compact",
+    out_format: FormatName | Format | None = None,
     c: Any = None,
     bias: Any = None,
     scale_out: float = 1.0,

@@ -23,6 +23,26 @@ from fp8lab._arrays import (
 from fp8lab._core import Format, MmaModel, Profile
 from fp8lab._entry import guard as _guard
 from fp8lab._values import WIDE_FORMATS, CoreRecord, record
+from fp8lab.literals import (
+    GemmActivationName,
+    GemmAddendTypeName,
+    GemmAdditionName,
+    GemmBiasGradientName,
+    GemmCEntersName,
+    GemmDequantizedName,
+    GemmModelName,
+    GemmOrderName,
+    GemmPartialTypeName,
+    GemmScaleOrderName,
+    GemmSumTypeName,
+    GemmTensorScalesName,
+    GemmTotalTypeName,
+    GemmUnscaledTypeName,
+    GemmViaTypeName,
+    GemmZeroRuleName,
+    OutputName,
+    ProfileName,
+)
 
 __all__ = [
     "GemmRecipe",
@@ -118,36 +138,36 @@ class GemmRecipe(CoreRecord):
         profile of that rounding (left out: saturated to codes, to infinity of float16 and bfloat16).
     """
 
-    model: str | MmaModel = "exact"
-    dequantized: str = "as_given"
-    zero_rule: str = "floor"
+    model: GemmModelName | MmaModel = "exact"
+    dequantized: GemmDequantizedName = "as_given"
+    zero_rule: GemmZeroRuleName = "floor"
     k_order: tuple[int, int, int] | None = None
     promote_k: int = 0
     ranges: int = 0
     range_k: int = 0
     split_k: tuple[int, ...] = ()
     split_order: tuple[int, ...] = ()
-    order: str = "ascending"
-    partial_type: str = "as_given"
-    total_type: str = "as_given"
-    scale_order: str | None = None
-    tensor_scales: str = "as_alpha"
+    order: GemmOrderName = "ascending"
+    partial_type: GemmPartialTypeName = "as_given"
+    total_type: GemmTotalTypeName = "as_given"
+    scale_order: GemmScaleOrderName | None = None
+    tensor_scales: GemmTensorScalesName = "as_alpha"
     fused: bool = True
     divided: bool = False
-    sum_type: str = "as_given"
+    sum_type: GemmSumTypeName = "as_given"
     alpha: float = 1.0
     beta: float = 1.0
-    c_enters: str = "epilogue"
-    addition: str = "after_scales"
-    addend_type: str = "as_given"
+    c_enters: GemmCEntersName = "epilogue"
+    addition: GemmAdditionName = "after_scales"
+    addend_type: GemmAddendTypeName = "as_given"
     bias_first: bool = False
-    activation: str = "none"
-    bias_gradient: str = "none"
+    activation: GemmActivationName = "none"
+    bias_gradient: GemmBiasGradientName = "none"
     scale_out_first: bool = False
-    unscaled_type: str = "as_given"
-    via_type: str = "as_given"
-    output: str | Format = "float32"
-    cast: str | Profile | None = None
+    unscaled_type: GemmUnscaledTypeName = "as_given"
+    via_type: GemmViaTypeName = "as_given"
+    output: OutputName | Format = "float32"
+    cast: ProfileName | Profile | None = None
 
     _kind: ClassVar[Any] = _core.GemmRecipe
     _checks: ClassVar[dict[str, Any]] = {

@@ -24,6 +24,7 @@ from fp8lab._delayed import Delayed
 from fp8lab._device_arrays import Buffer, input_buffer, output_buffer, overlaps, stream_of, to_numpy
 from fp8lab._recipes import GivenScale, Recipe, as_recipe
 from fp8lab._scaling import Quantized, _quantized, unswizzle_scales
+from fp8lab.literals import FormatName
 
 _Place = tuple[str, int, int, int]
 _ArrayPlaces = tuple[_Place, _Place | None, _Place | None, _Place | None]
@@ -80,7 +81,7 @@ def _depends_on_amax(recipe: Recipe) -> bool:
     return recipe.tensor_scale != "none" or (recipe.tile_across == 0 and not recipe.quotient.startswith("given"))
 
 
-def _scale_shape(recipe: Recipe, direction: str, shape: tuple[int, int], count: int) -> tuple[int, int]:
+def _scale_shape(recipe: Recipe, direction: Any, shape: tuple[int, int], count: int) -> tuple[int, int]:
     """Rows and columns of the ``count`` compact scales."""
     if recipe.tile_across == 0 and count == 1:
         return 1, 1
@@ -210,7 +211,12 @@ def quantize_arrays(
 
 
 def cast_arrays(
-    x: Any, format: str | Format, scale: Any, directions: tuple[str, ...], outs: tuple[Any, ...], place: tuple[Any, ...]
+    x: Any,
+    format: FormatName | Format,
+    scale: Any,
+    directions: tuple[str, ...],
+    outs: tuple[Any, ...],
+    place: tuple[Any, ...],
 ) -> tuple[QuantizedArrays, ...]:
     """The cast by a given scale, with the amax in the same pass."""
     values, own = _matrix(x), as_format(format, "format")

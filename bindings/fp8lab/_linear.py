@@ -39,6 +39,16 @@ from fp8lab._recipes import GivenScale, NamedRecipe, Recipe, _recipe, as_recipe
 from fp8lab._scaling import Quantized, _random_bits
 from fp8lab._tensor_parallel import TensorParallel, as_parallel
 from fp8lab._values import Record, changed, record
+from fp8lab.literals import (
+    GemmModelName,
+    GemmRecipeName,
+    GemmScaleOrderName,
+    GemmZeroRuleName,
+    LayerSystemName,
+    LinearOutputName,
+    LinearRecipeName,
+    OperandName,
+)
 
 __all__ = [
     "LinearGemm",
@@ -90,21 +100,21 @@ class LinearGemm(Record):
     """
 
     recipe: GemmRecipe
-    a: str | Recipe
-    b: str | Recipe
+    a: OperandName | Recipe
+    b: OperandName | Recipe
 
     _made: ClassVar[Any] = None  # the record in C++, which each has
 
     def __init__(
         self,
-        recipe: str | GemmRecipe | NamedGemmRecipe | MmaModel | None = None,
-        a: str | Recipe | NamedRecipe = "float32",
-        b: str | Recipe | NamedRecipe = "float32",
+        recipe: GemmRecipeName | GemmRecipe | NamedGemmRecipe | MmaModel | None = None,
+        a: OperandName | Recipe | NamedRecipe = "float32",
+        b: OperandName | Recipe | NamedRecipe = "float32",
         promote_k: int | None = None,
-        scale_order: str | None = None,
-        output: str | None = None,
+        scale_order: GemmScaleOrderName | None = None,
+        output: LinearOutputName | None = None,
         *,
-        model: str | MmaModel | None = None,
+        model: GemmModelName | MmaModel | None = None,
     ) -> None:
         casts = {name: _as_cast(value, name) for name, value in (("a", a), ("b", b))}
         if recipe is None and model is None:
@@ -182,7 +192,7 @@ class LinearRecipe(Record):
     fprop: LinearGemm
     dgrad: LinearGemm
     wgrad: LinearGemm
-    system: str = "none"
+    system: LayerSystemName = "none"
 
     _made: ClassVar[Any] = None  # the record in C++, which each has
 
@@ -209,7 +219,9 @@ def _linear_recipe(core: _core.LinearRecipe) -> LinearRecipe:
         fields["recipe"] = GemmRecipe._of(fields["recipe"])
         return LinearGemm(**fields)
 
-    return LinearRecipe(gemm(core.fprop), gemm(core.dgrad), gemm(core.wgrad), core.system)
+    return LinearRecipe(
+        gemm(core.fprop), gemm(core.dgrad), gemm(core.wgrad), check_choice(core.system, "system", _SYSTEMS)
+    )
 
 
 class NamedLinearRecipe(NamedTuple):
@@ -241,8 +253,8 @@ def _as_linear_recipe(value: Any, argument: str = "recipe") -> LinearRecipe:
 
 
 def override_linear_precision(
-    recipe: str | NamedLinearRecipe | LinearRecipe,
-    other: str | NamedLinearRecipe | LinearRecipe,
+    recipe: LinearRecipeName | NamedLinearRecipe | LinearRecipe,
+    other: LinearRecipeName | NamedLinearRecipe | LinearRecipe,
     *,
     fprop: bool = False,
     dgrad: bool = False,
@@ -368,10 +380,10 @@ def linear(
     w: Any,
     bias: Any = None,
     *,
-    recipe: str | NamedLinearRecipe | LinearRecipe,
+    recipe: LinearRecipeName | NamedLinearRecipe | LinearRecipe,
     output_scale: float | AmaxHistory | None = None,
     parallel: TensorParallel | None = None,
-    zero_rule: str = "floor",
+    zero_rule: GemmZeroRuleName = "floor",
     threads: int | None = None,
     check_shapes: bool = True,
 ) -> Any:
@@ -441,11 +453,11 @@ def linear_dgrad(
     dy: Any,
     w: Any,
     *,
-    recipe: str | NamedLinearRecipe | LinearRecipe,
+    recipe: LinearRecipeName | NamedLinearRecipe | LinearRecipe,
     output_scale: float | AmaxHistory | None = None,
     random_bits: Any = None,
     parallel: TensorParallel | None = None,
-    zero_rule: str = "floor",
+    zero_rule: GemmZeroRuleName = "floor",
     threads: int | None = None,
     check_shapes: bool = True,
 ) -> Any:
@@ -480,11 +492,11 @@ def linear_wgrad(
     dy: Any,
     x: Any,
     *,
-    recipe: str | NamedLinearRecipe | LinearRecipe,
+    recipe: LinearRecipeName | NamedLinearRecipe | LinearRecipe,
     main_grad: Array | None = None,
     random_bits: Any = None,
     parallel: TensorParallel | None = None,
-    zero_rule: str = "floor",
+    zero_rule: GemmZeroRuleName = "floor",
     threads: int | None = None,
     check_shapes: bool = True,
 ) -> Array:

@@ -22,6 +22,7 @@ from fp8lab._arrays import (
 )
 from fp8lab._core import ErrorTotals, Format, Histogram
 from fp8lab._entry import guard as _guard
+from fp8lab.literals import BinsName, FormatName, OutputName, RoundingName
 
 __all__ = [
     "absolute_error",
@@ -57,7 +58,7 @@ def relative_error(actual: Any, reference: Any) -> Array:
     return result
 
 
-def ulp_error(actual: Any, reference: Any, *, format: str | Format = "float32") -> Array:
+def ulp_error(actual: Any, reference: Any, *, format: OutputName | Format = "float32") -> Array:
     """``actual - reference`` in units in the last place of ``format`` at the reference, elementwise in float64.
 
     ``format`` is float32 or one of ``formats()``, or a ``Format`` of one's own. The unit is the spacing in the
@@ -84,14 +85,14 @@ def errors(actual: Any, reference: Any) -> ErrorTotals:
 
 def histogram(
     values: Any,
-    bins: str = "binade",
+    bins: BinsName = "binade",
     *,
     low: float | None = None,
     high: float | None = None,
     count: int | None = None,
-    format: str | Format | None = None,
+    format: FormatName | Format | None = None,
     cast_input: Any = None,
-    rounding: str | None = None,
+    rounding: RoundingName | None = None,
 ) -> Histogram:
     """A histogram that counts zeros, infinities, NaN, underflow and saturation apart; every value counts once.
 

@@ -10,6 +10,7 @@ from fp8lab._arrays import check_bool, check_int, check_name, kind_of, named
 from fp8lab._core import MmaModel
 from fp8lab._entry import guard as _guard
 from fp8lab._scaling import Quantized
+from fp8lab.literals import ModelName
 
 __all__ = [
     "model_with",
@@ -28,7 +29,7 @@ def as_model(model: Any, argument: str = "model", instead: str = " or an MmaMode
 
 
 def model_with(
-    model: str | MmaModel,
+    model: ModelName | MmaModel,
     *,
     fraction_bits: int | None = None,
     zero_exponent: int | None = None,
@@ -68,7 +69,7 @@ def model_with(
     )
 
 
-def takes(model: str | MmaModel, q: Quantized) -> bool:
+def takes(model: ModelName | MmaModel, q: Quantized) -> bool:
     """Whether ``gemm`` with this model takes such a Quantized: its format, and its scales.
 
     Parameters

@@ -24,6 +24,7 @@ from fp8lab._operator_arrays import (
     options_of,
     result_of,
 )
+from fp8lab.literals import FunctionsName, OutDtypeName
 
 __all__ = ["layernorm", "layernorm_backward", "rmsnorm", "rmsnorm_backward"]
 
@@ -42,8 +43,8 @@ def layernorm(
     *,
     eps: float = 1e-5,
     zero_centered_gamma: bool = False,
-    out_dtype: str | None = None,
-    functions: str = "correctly_rounded",
+    out_dtype: OutDtypeName | None = None,
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
     out: Array | None = None,
 ) -> tuple[Array, Array, Array]:
@@ -87,8 +88,8 @@ def rmsnorm(
     *,
     eps: float = 1e-5,
     zero_centered_gamma: bool = False,
-    out_dtype: str | None = None,
-    functions: str = "correctly_rounded",
+    out_dtype: OutDtypeName | None = None,
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
     out: Array | None = None,
 ) -> tuple[Array, Array]:
@@ -137,8 +138,8 @@ def layernorm_backward(
     gamma: Any,
     *,
     zero_centered_gamma: bool = False,
-    out_dtype: str | None = None,
-    functions: str = "correctly_rounded",
+    out_dtype: OutDtypeName | None = None,
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
     out: Array | None = None,
 ) -> tuple[Array, Array, Array]:
@@ -190,8 +191,8 @@ def rmsnorm_backward(
     *,
     zero_centered_gamma: bool = False,
     add: Any = None,
-    out_dtype: str | None = None,
-    functions: str = "correctly_rounded",
+    out_dtype: OutDtypeName | None = None,
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
     out: Array | None = None,
 ) -> tuple[Array, Array]:

@@ -20,6 +20,7 @@ from fp8lab._arrays import (
     copied,
     output,
 )
+from fp8lab.literals import FunctionsName, OutDtypeName
 
 OUT_DTYPES = ("float32", "float16", "bfloat16")
 FUNCTIONS = tuple(_core.functions())
@@ -56,7 +57,7 @@ def as_rows_like(x: Any, argument: str, shape: tuple[int, ...], whose: str) -> T
     return flat(array), source
 
 
-def result_of(out: Any, shape: tuple[int, ...], out_dtype: str | None, source: str) -> tuple[Array, Typed]:
+def result_of(out: Any, shape: tuple[int, ...], out_dtype: OutDtypeName | None, source: str) -> tuple[Array, Typed]:
     """The array of a result, and the same as (rows, columns) of words where NumPy or C++ has no such type."""
     dtype = source if out_dtype is None else check_choice(out_dtype, "out_dtype", OUT_DTYPES)
     if dtype == "bfloat16":
@@ -88,7 +89,7 @@ class FunctionsOff(str):
         return self
 
 
-def options_of(functions: str, threads: int | None, elements: int) -> tuple[str, int, int]:
+def options_of(functions: FunctionsName, threads: int | None, elements: int) -> tuple[str, int, int]:
     """The arguments ``functions`` and ``threads`` of a call of so many elements; how many words functions are off."""
     words = functions.words if isinstance(functions, FunctionsOff) else 0
     return str(check_choice(functions, "functions", FUNCTIONS)), check_threads(threads, elements), words

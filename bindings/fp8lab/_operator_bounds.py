@@ -13,11 +13,12 @@ from fp8lab._bounds import Bounds
 from fp8lab._entry import guard as _guard
 from fp8lab._norms import layernorm, rmsnorm
 from fp8lab._operator_arrays import FunctionsOff
+from fp8lab.literals import ActivationName, OutDtypeName
 
 __all__ = ["activation_backward_bounds", "activation_bounds", "layernorm_bounds", "rmsnorm_bounds"]
 
 #: What expf, tanhf and rsqrtf may give, by the errors that NVIDIA documents (``device_function_bounds``).
-_OFF = tuple(FunctionsOff(words) for words in range(-2, 3))
+_OFF: tuple[Any, ...] = tuple(FunctionsOff(words) for words in range(-2, 3))
 
 
 def _words(values: Array) -> Array:
@@ -34,7 +35,7 @@ def _bounds_of(results: list[Array]) -> Bounds:
     return Bounds(low, high, decided)
 
 
-def _check_one_function(name: Any) -> str:
+def _check_one_function(name: Any) -> Any:
     kind = check_choice(name, "name", tuple(row.name for row in activations()))
     if kind == "situglu":
         raise ValueError("situglu has three functions of different arguments, whose bounds are not known")
@@ -42,13 +43,13 @@ def _check_one_function(name: Any) -> str:
 
 
 def activation_bounds(
-    name: str,
+    name: ActivationName,
     x: Any,
     *,
     limit: float | None = None,
     alpha: float | None = None,
     offset: float | None = None,
-    out_dtype: str | None = None,
+    out_dtype: OutDtypeName | None = None,
     threads: int | None = None,
 ) -> Bounds:
     """Where ``activation`` lies on any GPU whose expf and tanhf keep the errors that NVIDIA documents.
@@ -81,14 +82,14 @@ def activation_bounds(
 
 
 def activation_backward_bounds(
-    name: str,
+    name: ActivationName,
     grad: Any,
     x: Any,
     *,
     limit: float | None = None,
     alpha: float | None = None,
     offset: float | None = None,
-    out_dtype: str | None = None,
+    out_dtype: OutDtypeName | None = None,
     threads: int | None = None,
 ) -> Bounds:
     """Where ``activation_backward`` lies on any GPU whose expf and tanhf keep the errors that NVIDIA documents.
@@ -115,7 +116,7 @@ def layernorm_bounds(
     *,
     eps: float = 1e-5,
     zero_centered_gamma: bool = False,
-    out_dtype: str | None = None,
+    out_dtype: OutDtypeName | None = None,
     threads: int | None = None,
 ) -> Bounds:
     """Where the result of ``layernorm`` lies on any GPU whose rsqrtf keeps the error that NVIDIA documents.
@@ -141,7 +142,7 @@ def rmsnorm_bounds(
     *,
     eps: float = 1e-5,
     zero_centered_gamma: bool = False,
-    out_dtype: str | None = None,
+    out_dtype: OutDtypeName | None = None,
     threads: int | None = None,
 ) -> Bounds:
     """Where the result of ``rmsnorm`` lies on any GPU whose rsqrtf keeps the error that NVIDIA documents.

@@ -24,6 +24,7 @@ from fp8lab._arrays import (
 from fp8lab._core import Format
 from fp8lab._entry import guard as _guard
 from fp8lab._operator_arrays import OUT_DTYPES, Typed, apart_from, options_of, result_of
+from fp8lab.literals import AdamModeName, FormatName, FunctionsName, OutDtypeName
 
 __all__ = [
     "adam_update",
@@ -37,7 +38,7 @@ __all__ = [
 
 
 def scale_tensor(
-    x: Any, scale: float, *, out_dtype: str | None = None, threads: int | None = None, out: Array | None = None
+    x: Any, scale: float, *, out_dtype: OutDtypeName | None = None, threads: int | None = None, out: Array | None = None
 ) -> tuple[Array, bool]:
     """The multi-tensor scale kernel: x times a number, and whether every element of x is finite.
 
@@ -93,7 +94,7 @@ def l2norm(tensors: Any, *, threads: int | None = None) -> tuple[float, list[flo
 
 
 def scale_of_amax(
-    amax: float, format: str | Format = "e4m3", *, power_of_two: bool = False, eps: float = 0.0
+    amax: float, format: FormatName | Format = "e4m3", *, power_of_two: bool = False, eps: float = 0.0
 ) -> tuple[float, float]:
     """The multi-tensor kernel's scale for an amax, and its inverse; both are exact.
 
@@ -252,8 +253,8 @@ def adam_update(
     weight_decay: float = 0.0,
     step: int,
     bias_correction: bool = True,
-    mode: str = "decoupled",
-    functions: str = "correctly_rounded",
+    mode: AdamModeName = "decoupled",
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
 ) -> None:
     """Adam's update of one tensor by the multi-tensor kernel's steps, in place.
@@ -310,7 +311,7 @@ def adam_update_fp8(
     exp_avg_sq: Any,
     master: Any,
     *,
-    format: str | Format = "e4m3",
+    format: FormatName | Format = "e4m3",
     scale: float = 1.0,
     amax: float = 0.0,
     lr: float,
@@ -319,8 +320,8 @@ def adam_update_fp8(
     weight_decay: float = 0.0,
     step: int,
     bias_correction: bool = True,
-    mode: str = "decoupled",
-    functions: str = "correctly_rounded",
+    mode: AdamModeName = "decoupled",
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
 ) -> tuple[float, float]:
     """The same with parameters of FP8: codes of master times scale, saturated.
@@ -379,8 +380,8 @@ def adam_update_remainder(
     weight_decay: float = 0.0,
     step: int,
     bias_correction: bool = True,
-    mode: str = "decoupled",
-    functions: str = "correctly_rounded",
+    mode: AdamModeName = "decoupled",
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
 ) -> None:
     """The same with a master of float32 whose words are shared out: a bfloat16 parameter and 16 bits behind it.

@@ -11,6 +11,7 @@ from fp8lab._arrays import as_doubles, as_format, check_choice, check_int, kind_
 from fp8lab._core import Format
 from fp8lab._entry import guard as _guard
 from fp8lab._values import State, record, state
+from fp8lab.literals import DrawlessRoundingName, FormatName, ScaledRangeName
 
 __all__ = [
     "CastBounds",
@@ -73,7 +74,7 @@ class OutcomeCounts:
         self.saturated += other.saturated
 
 
-def cast_bounds(format: str | Format, *, rounding: str = "nearest_even") -> CastBounds:
+def cast_bounds(format: FormatName | Format, *, rounding: DrawlessRoundingName = "nearest_even") -> CastBounds:
     """The magnitudes from which on, and up to which, a cast to ``format`` saturates and underflows.
 
     Parameters
@@ -87,7 +88,9 @@ def cast_bounds(format: str | Format, *, rounding: str = "nearest_even") -> Cast
     return CastBounds(OutcomeBounds(*positive), OutcomeBounds(*negative))
 
 
-def count_outcomes(bounds: CastBounds, x: Any, scaled: Any, result: Any, *, scaled_range: str = "all") -> OutcomeCounts:
+def count_outcomes(
+    bounds: CastBounds, x: Any, scaled: Any, result: Any, *, scaled_range: ScaledRangeName = "all"
+) -> OutcomeCounts:
     """Counts what became of the values ``x``.
 
     Parameters

@@ -36,6 +36,20 @@ from fp8lab._gemm_recipes import GemmRecipe, NamedGemmRecipe, as_gemm_model, as_
 from fp8lab._models import as_model
 from fp8lab._scaling import Quantized
 from fp8lab._values import changed
+from fp8lab.literals import (
+    FormatName,
+    GemmCEntersName,
+    GemmModelName,
+    GemmOutDtypeName,
+    GemmRecipeName,
+    GemmScaleLayoutName,
+    GemmScaleOrderName,
+    GemmZeroRuleName,
+    LayoutName,
+    ModelName,
+    ProfileName,
+    RoundingName,
+)
 
 __all__ = [
     "gemm",
@@ -68,7 +82,7 @@ class Matrix(NamedTuple):
         return _core.Operand(self.array, self.format, transposed, self.packed)
 
 
-def matrix_of(x: Any, argument: str, format: str | Format | None) -> Matrix:
+def matrix_of(x: Any, argument: str, format: FormatName | Format | None) -> Matrix:
     """What ``mma``, ``gemm`` and ``trace_dot`` take as an operand's elements."""
     array, name = as_array(x, argument)
     own: Format | None = None
@@ -126,17 +140,17 @@ def _set_float_scales(operand: _core.Operand, x: Any, argument: str) -> None:
 
 
 def mma(
-    model: str | MmaModel,
+    model: ModelName | MmaModel,
     a: Any,
     b: Any,
     c: Any = None,
     *,
-    format_a: str | Format | None = None,
-    format_b: str | Format | None = None,
+    format_a: FormatName | Format | None = None,
+    format_b: FormatName | Format | None = None,
     scale_a: Any = None,
     scale_b: Any = None,
-    zero_rule: str = "floor",
-    tf32_rounding: str = "toward_zero",
+    zero_rule: GemmZeroRuleName = "floor",
+    tf32_rounding: RoundingName = "toward_zero",
 ) -> Array:
     """A batch of dot products of one tensor-core instruction, bit for bit.
 
@@ -221,7 +235,13 @@ def _check_scales(x: Any, argument: str, model: MmaModel) -> None:
 
 
 def gemm_operand(
-    x: Any, argument: str, format: str | Format | None, scale: Any, model: MmaModel, transposed: bool, swizzled: bool
+    x: Any,
+    argument: str,
+    format: FormatName | Format | None,
+    scale: Any,
+    model: MmaModel,
+    transposed: bool,
+    swizzled: bool,
 ) -> tuple[_core.Operand, int, int]:
     """An operand of arrays, its number of rows, and its K."""
     matrix = matrix_of(x, argument, format)
@@ -330,28 +350,28 @@ def _plain_call(threads: int) -> _core.GemmCall:
 def gemm(
     a: Any,
     b: Any,
-    recipe: str | GemmRecipe | NamedGemmRecipe | MmaModel | None = None,
+    recipe: GemmRecipeName | GemmRecipe | NamedGemmRecipe | MmaModel | None = None,
     *,
-    model: str | MmaModel | None = None,
-    format_a: str | Format | None = None,
-    format_b: str | Format | None = None,
+    model: GemmModelName | MmaModel | None = None,
+    format_a: FormatName | Format | None = None,
+    format_b: FormatName | Format | None = None,
     scale_a: Any = None,
     scale_b: Any = None,
-    layout: str = "nt",
-    scale_layout: str = "compact",
+    layout: LayoutName = "nt",
+    scale_layout: GemmScaleLayoutName = "compact",
     promote_k: int | None = None,
-    scale_order: str | None = None,
+    scale_order: GemmScaleOrderName | None = None,
     split_k: Any = None,
     split_order: Any = None,
     c: Any = None,
-    c_enters: str | None = None,
+    c_enters: GemmCEntersName | None = None,
     bias: Any = None,
     activation_input: Any = None,
     scale_out: float = 1.0,
-    out_dtype: str | None = None,
-    out_profile: str | Profile | None = None,
-    zero_rule: str | None = None,
-    tf32_rounding: str = "nearest_away",
+    out_dtype: GemmOutDtypeName | None = None,
+    out_profile: ProfileName | Profile | None = None,
+    zero_rule: GemmZeroRuleName | None = None,
+    tf32_rounding: RoundingName = "nearest_away",
     threads: int | None = None,
 ) -> Array:
     """``a @ b.T`` as a tensor core computes it, bit for bit; Ctrl-C stops it.

@@ -12,6 +12,35 @@ from fp8lab._core import Format, Profile
 from fp8lab._delayed import Delayed
 from fp8lab._entry import guard as _guard
 from fp8lab._values import CoreRecord, record
+from fp8lab.literals import (
+    BlockRuleName,
+    DirectionName,
+    FormatName,
+    JustInTimeAxisName,
+    JustInTimeRuleName,
+    MxRuleName,
+    OutDtypeName,
+    ProfileName,
+    RecipeArithmeticName,
+    RecipeBlockChoiceName,
+    RecipeBlockFactorName,
+    RecipeBlockProductName,
+    RecipeEdgesName,
+    RecipeFactorName,
+    RecipeInfiniteAmaxName,
+    RecipeLeastAmaxTypeName,
+    RecipeLimitName,
+    RecipeNanAmaxName,
+    RecipeNanInAmaxName,
+    RecipeOperationName,
+    RecipeProductName,
+    RecipeQuotientName,
+    RecipeRoundingName,
+    RecipeScaleTypeName,
+    RecipeTensorScaleName,
+    RecipeTransformName,
+    RecipeZeroAmaxName,
+)
 
 __all__ = [
     "Block",
@@ -79,38 +108,38 @@ class Recipe(CoreRecord):
     tile_along: int = 0
     whole_tiles: bool = False
     pads_tiles: bool = False
-    transform: str = "none"
-    nan_in_amax: str = "dropped"
+    transform: RecipeTransformName = "none"
+    nan_in_amax: RecipeNanInAmaxName = "dropped"
     least_amax: float = 0.0
-    least_amax_type: str = "float32"
+    least_amax_type: RecipeLeastAmaxTypeName = "float32"
     largest_amax: float = float("inf")
     flush_subnormal_amax: bool = False
-    quotient: str = "largest_over_amax"
+    quotient: RecipeQuotientName = "largest_over_amax"
     given_scale: float = 1.0
-    arithmetic: str = "float32"
+    arithmetic: RecipeArithmeticName = "float32"
     least_scale_inv: float = 0.0
-    rounding: str = "none"
+    rounding: RecipeRoundingName = "none"
     even_mantissa_bits: int = 0
-    limit: str = "none"
-    zero_amax: str = "computed"
-    infinite_amax: str = "computed"
-    nan_amax: str = "computed"
-    scale_type: str = "float32"
-    edges: str = "specified"
-    tensor_scale: str = "none"
+    limit: RecipeLimitName = "none"
+    zero_amax: RecipeZeroAmaxName = "computed"
+    infinite_amax: RecipeInfiniteAmaxName = "computed"
+    nan_amax: RecipeNanAmaxName = "computed"
+    scale_type: RecipeScaleTypeName = "float32"
+    edges: RecipeEdgesName = "specified"
+    tensor_scale: RecipeTensorScaleName = "none"
     tensor_scale_for_each_row: bool = False
     tensor_range: float = 448.0
-    block_product: str = "amax_times_scale"
-    block_factor: str = "inverse_of_product"
-    block_choice: str = "none"
-    factor: str = "of_scale"
+    block_product: RecipeBlockProductName = "amax_times_scale"
+    block_factor: RecipeBlockFactorName = "inverse_of_product"
+    block_choice: RecipeBlockChoiceName = "none"
+    factor: RecipeFactorName = "of_scale"
     largest_factor: float = float("inf")
     least_divisor: float = 0.0
-    operation: str = "multiply"
-    product: str = "float32"
+    operation: RecipeOperationName = "multiply"
+    product: RecipeProductName = "float32"
     float32_steps: bool = False
-    format: str | Format = "e4m3"
-    cast: str | Profile = "cuda_satfinite"
+    format: FormatName | Format = "e4m3"
+    cast: ProfileName | Profile = "cuda_satfinite"
     transposed_columnwise: bool = True
     scale_for_each_row: bool = False
 
@@ -133,7 +162,7 @@ class Recipe(CoreRecord):
         """The format of stored scales: ``float32``, ``e8m0`` or ``ue4m3``."""
         return self._core().scale_format
 
-    def tile_shape(self, shape: tuple[int, int], *, direction: str = "rowwise") -> tuple[int, int]:
+    def tile_shape(self, shape: tuple[int, int], *, direction: DirectionName = "rowwise") -> tuple[int, int]:
         """Rows and columns that share a scale in a tensor of that shape. ValueError for shapes that the recipe does not
         take."""
         if not isinstance(shape, tuple) or len(shape) != 2:
@@ -141,7 +170,7 @@ class Recipe(CoreRecord):
         rows, columns = (check_int(size, "shape", 1, _MOST) for size in shape)
         return self._core().tile_shape(check_choice(direction, "direction", ("rowwise", "columnwise")), rows, columns)
 
-    def tile_scale(self, amax: float, *, tensor_amax: float = 0.0, input_type: str = "float32") -> TileScale:
+    def tile_scale(self, amax: float, *, tensor_amax: float = 0.0, input_type: OutDtypeName = "float32") -> TileScale:
         """The scale that the amax of a tile makes.
 
         Parameters
@@ -190,7 +219,7 @@ def _optional_bool(value: Any, argument: str) -> bool | None:
     return None if value is None else check_bool(value, argument)
 
 
-def GivenScale(format: str | Format = "e4m3", scale: float = 1.0) -> Recipe:
+def GivenScale(format: FormatName | Format = "e4m3", scale: float = 1.0) -> Recipe:
     """One scale for the whole tensor, which comes from outside: delayed scaling, a calibration, or just a number.
 
     Codes are those of fl(x * scale), scale_inv is fl(1 / scale). The scale is positive and finite, and so is its
@@ -201,9 +230,9 @@ def GivenScale(format: str | Format = "e4m3", scale: float = 1.0) -> Recipe:
 
 
 def JustInTime(
-    format: str | Format = "e4m3",
-    rule: str = "te",
-    axis: str = "tensor",
+    format: FormatName | Format = "e4m3",
+    rule: JustInTimeRuleName = "te",
+    axis: JustInTimeAxisName = "tensor",
     amax_epsilon: float = 0.0,
     force_pow_2_scales: bool | None = None,
 ) -> Recipe:
@@ -239,12 +268,12 @@ def JustInTime(
 
 
 def MxBlock(
-    format: str | Format = "e4m3",
-    rule: str = "te",
+    format: FormatName | Format = "e4m3",
+    rule: MxRuleName = "te",
     enable_2d_quantization: bool = False,
-    nan: str | None = None,
+    nan: RecipeNanInAmaxName | None = None,
     drop_negative_zero: bool = False,
-    edges: str = "specified",
+    edges: RecipeEdgesName = "specified",
 ) -> Recipe:
     """MX: blocks of 32 elements along K with an E8M0 scale each. Codes are those of x times the exact inverse of it.
 
@@ -282,8 +311,8 @@ def MxBlock(
 
 
 def Block(
-    format: str | Format = "e4m3",
-    rule: str = "te",
+    format: FormatName | Format = "e4m3",
+    rule: BlockRuleName = "te",
     rows: int = 1,
     columns: int = 128,
     amax_epsilon: float = 0.0,
@@ -323,7 +352,7 @@ def NvFp4(
     stochastic_rounding: bool = False,
     with_rht: bool = False,
     round_rht: bool = True,
-    nan: str = "dropped",
+    nan: RecipeNanInAmaxName = "dropped",
 ) -> Recipe:
     """NVFP4 of Transformer Engine since 2.14: E2M1 in blocks of 16 along K with an E4M3 scale each, and a float32 scale
     of the tensor.

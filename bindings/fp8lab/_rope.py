@@ -22,6 +22,7 @@ from fp8lab._arrays import (
 )
 from fp8lab._entry import guard as _guard
 from fp8lab._operator_arrays import apart_from, as_integers, flat, options_of, result_of
+from fp8lab.literals import FunctionsName, OutDtypeName, RopeLayoutName, RopeQkvLayoutName
 
 __all__ = ["rope", "rope_backward", "rope_qkv", "rope_qkv_backward"]
 
@@ -100,14 +101,14 @@ def rope(
     x: Any,
     freqs: Any,
     *,
-    tensor_format: str = "sbhd",
+    tensor_format: RopeLayoutName = "sbhd",
     interleaved: bool = False,
     cu_seqlens: Any = None,
     start_positions: Any = None,
     cp_size: int = 1,
     cp_rank: int = 0,
-    out_dtype: str | None = None,
-    functions: str = "correctly_rounded",
+    out_dtype: OutDtypeName | None = None,
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
@@ -148,14 +149,14 @@ def rope_backward(
     grad: Any,
     freqs: Any,
     *,
-    tensor_format: str = "sbhd",
+    tensor_format: RopeLayoutName = "sbhd",
     interleaved: bool = False,
     cu_seqlens: Any = None,
     start_positions: Any = None,
     cp_size: int = 1,
     cp_rank: int = 0,
-    out_dtype: str | None = None,
-    functions: str = "correctly_rounded",
+    out_dtype: OutDtypeName | None = None,
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
@@ -214,13 +215,13 @@ def rope_qkv(
     query_freqs: Any,
     key_freqs: Any,
     *,
-    tensor_format: str = "sbhd",
+    tensor_format: RopeQkvLayoutName = "sbhd",
     interleaved: bool = False,
     start_positions: Any = None,
     cp_size: int = 1,
     cp_rank: int = 0,
-    out_dtype: str | None = None,
-    functions: str = "correctly_rounded",
+    out_dtype: OutDtypeName | None = None,
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
 ) -> tuple[Array, Array, Array]:
     """``rope`` of query and key that lie beside the value, each with its own angles.
@@ -268,12 +269,12 @@ def rope_qkv_backward(
     query_freqs: Any,
     key_freqs: Any,
     *,
-    tensor_format: str = "sbhd",
+    tensor_format: RopeQkvLayoutName = "sbhd",
     interleaved: bool = False,
     cp_size: int = 1,
     cp_rank: int = 0,
-    out_dtype: str | None = None,
-    functions: str = "correctly_rounded",
+    out_dtype: OutDtypeName | None = None,
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
     out: Array | None = None,
 ) -> Array:

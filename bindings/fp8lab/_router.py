@@ -24,6 +24,7 @@ from fp8lab._arrays import (
 )
 from fp8lab._entry import guard as _guard
 from fp8lab._operator_arrays import apart_from, as_integers, as_nonempty_rows, check_indices, options_of, result_of
+from fp8lab.literals import FunctionsName, OutDtypeName, ScoreName
 
 __all__ = [
     "RoutedTokens",
@@ -85,7 +86,7 @@ def moe_topk(
     logits: Any,
     topk: int,
     *,
-    score: str = "softmax",
+    score: ScoreName = "softmax",
     softmax_first: bool | None = None,
     bias: Any = None,
     groups: int | None = None,
@@ -93,8 +94,8 @@ def moe_topk(
     scaling: float = 1.0,
     cutoff: bool = False,
     radix_from: int = 16,
-    out_dtype: str | None = None,
-    functions: str = "correctly_rounded",
+    out_dtype: OutDtypeName | None = None,
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
     out: Array | None = None,
 ) -> RoutedTokens:
@@ -233,11 +234,11 @@ def moe_topk_backward(
     *,
     routing: Any = None,
     experts: Any = None,
-    score: str = "softmax",
+    score: ScoreName = "softmax",
     softmax_first: bool | None = None,
     scaling: float = 1.0,
-    out_dtype: str | None = None,
-    functions: str = "correctly_rounded",
+    out_dtype: OutDtypeName | None = None,
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
@@ -285,9 +286,9 @@ def moe_scores(
     logits: Any,
     topk: int,
     *,
-    score: str = "softmax",
+    score: ScoreName = "softmax",
     radix_from: int = 16,
-    functions: str = "correctly_rounded",
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
     out: Array | None = None,
 ) -> tuple[Array, Array, Array]:
@@ -327,9 +328,9 @@ def moe_scores_backward(
     grad: Any,
     saved: Any,
     *,
-    score: str = "softmax",
-    out_dtype: str | None = None,
-    functions: str = "correctly_rounded",
+    score: ScoreName = "softmax",
+    out_dtype: OutDtypeName | None = None,
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
@@ -382,7 +383,7 @@ def moe_aux_loss(
     topk: int,
     coefficient: float,
     sms: int = 132,
-    functions: str = "correctly_rounded",
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
 ) -> tuple[np.float32, np.float32]:
     """The auxiliary loss that balances experts: the sum over columns of (the sum of a column) tokens_per_expert, times
@@ -436,7 +437,7 @@ def moe_aux_loss_backward(
     tokens_per_expert: Any,
     rows: int,
     *,
-    out_dtype: str = "float32",
+    out_dtype: OutDtypeName = "float32",
     out: Array | None = None,
 ) -> Array:
     """The gradient of ``moe_aux_loss`` by the probabilities: (factor tokens_per_expert) grad in each row.

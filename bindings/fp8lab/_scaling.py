@@ -38,6 +38,7 @@ from fp8lab._entry import guard as _guard
 from fp8lab._html import facts_html
 from fp8lab._recipes import NamedRecipe, Recipe, as_recipe, of_core
 from fp8lab._values import State, equal, restorer, state
+from fp8lab.literals import DirectionName, HalfTypeName, RecipeName, ScaleLayoutName
 
 __all__ = [
     "Quantized",
@@ -63,7 +64,7 @@ class Quantized:
         self,
         core: _core.Quantized,
         recipe: Recipe | Delayed,
-        direction: str,
+        direction: DirectionName,
         tensor_shape: tuple[int, ...] | None = None,
     ) -> None:
         self._core = core
@@ -88,11 +89,11 @@ class Quantized:
     def from_arrays(
         codes: Any,
         scales: Any,
-        recipe: str | NamedRecipe | Recipe,
+        recipe: RecipeName | NamedRecipe | Recipe,
         *,
-        direction: str = "rowwise",
+        direction: DirectionName = "rowwise",
         transposed: bool | None = None,
-        scale_layout: str = "compact",
+        scale_layout: ScaleLayoutName = "compact",
         amax: float | None = None,
         tensor_scale: float | None = None,
         tensor_scale_inv: float | None = None,
@@ -264,7 +265,7 @@ class Quantized:
         last = (self.shape[0] - 1, self.shape[1] - 1)
         return self._core.scale_inv_at(check_int(row, "row", 0, last[0]), check_int(column, "column", 0, last[1]))
 
-    def scales(self, layout: str = "compact") -> Array:
+    def scales(self, layout: ScaleLayoutName = "compact") -> Array:
         """The scales in a layout.
 
         Parameters
@@ -414,7 +415,7 @@ def _quantized(
     sizes = tuple(check_int(size, "tensor_shape", 1, 2**40) for size in tensor_shape)
     if math.prod(sizes) != rows * columns or sizes[-1] != columns:
         raise ValueError(f"tensor_shape must be one of {rows} x {columns} elements, not {tensor_shape}")
-    return Quantized(values, recipe, direction, tensor_shape)
+    return Quantized(values, recipe, check_choice(direction, "direction", ("rowwise", "columnwise")), tensor_shape)
 
 
 def swizzle_scales(scales: Any) -> Array:
@@ -566,7 +567,7 @@ def _quantize(x: Any, recipe: Any, direction: str, **options: Any) -> tuple[Quan
         parts = _core.quantize(values, source, own._core(), direction, rounds_to, before, given, bits, count, threads)
         if options["scale"] is not None or options["scale_inv"] is not None:
             own = of_core(parts[0].recipe, own)
-    directions = ("rowwise", "columnwise") if direction == "both" else (direction,)
+    directions: tuple[Any, ...] = ("rowwise", "columnwise") if direction == "both" else (direction,)
     return tuple(Quantized(part, own, name, _shape_of(part, shape)) for part, name in zip(parts, directions))
 
 
@@ -575,10 +576,10 @@ _GIVEN = ("amax", "scale", "scale_inv", "tensor_amax", "tensor_scale", "tensor_s
 
 def quantize(
     x: Any,
-    recipe: str | NamedRecipe | Recipe | AmaxHistory,
+    recipe: RecipeName | NamedRecipe | Recipe | AmaxHistory,
     *,
-    direction: str = "rowwise",
-    input_type: str | None = None,
+    direction: DirectionName = "rowwise",
+    input_type: HalfTypeName | None = None,
     amax_before_rounding: bool = False,
     amax: Any = None,
     scale: Any = None,
@@ -645,9 +646,9 @@ def quantize(
 
 def quantize_both(
     x: Any,
-    recipe: str | NamedRecipe | Recipe | AmaxHistory,
+    recipe: RecipeName | NamedRecipe | Recipe | AmaxHistory,
     *,
-    input_type: str | None = None,
+    input_type: HalfTypeName | None = None,
     amax_before_rounding: bool = False,
     amax: Any = None,
     scale: Any = None,

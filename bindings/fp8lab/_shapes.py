@@ -10,6 +10,7 @@ from fp8lab._arrays import check_int
 from fp8lab._entry import guard as _guard
 from fp8lab._linear import LinearRecipe, NamedLinearRecipe, _as_linear_recipe
 from fp8lab._tensor_parallel import TensorParallel, as_parallel
+from fp8lab.literals import LinearRecipeName
 
 __all__ = [
     "ShapeFit",
@@ -49,7 +50,7 @@ class ShapeFit(NamedTuple):
 
 
 def shape_fits(
-    recipe: str | NamedLinearRecipe | LinearRecipe,
+    recipe: LinearRecipeName | NamedLinearRecipe | LinearRecipe,
     tokens: int,
     in_features: int,
     out_features: int,

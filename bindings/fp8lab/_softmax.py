@@ -31,6 +31,7 @@ from fp8lab._operator_arrays import (
     options_of,
     result_of,
 )
+from fp8lab.literals import FunctionsName, MaskName, OutDtypeName
 
 __all__ = ["cross_entropy", "cross_entropy_backward", "softmax", "softmax_backward"]
 
@@ -71,9 +72,9 @@ def softmax(
     *,
     scale: float = 1.0,
     mask: Any = None,
-    causal: str = "none",
-    out_dtype: str | None = None,
-    functions: str = "correctly_rounded",
+    causal: MaskName = "none",
+    out_dtype: OutDtypeName | None = None,
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
@@ -117,9 +118,9 @@ def softmax_backward(
     y: Any,
     *,
     scale: float = 1.0,
-    causal: str = "none",
-    out_dtype: str | None = None,
-    functions: str = "correctly_rounded",
+    causal: MaskName = "none",
+    out_dtype: OutDtypeName | None = None,
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
@@ -175,7 +176,7 @@ def cross_entropy(
     *,
     label_smoothing: float = 0.0,
     ignore_index: int = -100,
-    functions: str = "correctly_rounded",
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
 ) -> tuple[Array, Array, Array]:
     """The cross entropy of each row by the Triton kernel's steps, with what the backward pass needs.
@@ -220,8 +221,8 @@ def cross_entropy_backward(
     *,
     label_smoothing: float = 0.0,
     ignore_index: int = -100,
-    out_dtype: str | None = None,
-    functions: str = "correctly_rounded",
+    out_dtype: OutDtypeName | None = None,
+    functions: FunctionsName = "correctly_rounded",
     threads: int | None = None,
     out: Array | None = None,
 ) -> Array:

@@ -33,6 +33,7 @@ from fp8lab._delayed import Delayed, as_amax
 from fp8lab._entry import guard as _guard
 from fp8lab._linear import LinearRecipe, NamedLinearRecipe, _as_bias, _as_linear_recipe, _as_matrix, _typed
 from fp8lab._scaling import _random_bits
+from fp8lab.literals import GemmZeroRuleName, RecomputeName, StateRulesName
 
 __all__ = [
     "Fp8State",
@@ -69,7 +70,7 @@ def state_rules() -> list[StateRules]:
     return [StateRules(*one) for one in _core.state_rules()]
 
 
-_RULES = [one.name for one in state_rules()]
+_RULES: list[Any] = [one.name for one in state_rules()]
 
 
 class StateEvent(NamedTuple):
@@ -146,7 +147,11 @@ def _output_of(gemm: _core.LinearGemm) -> str:
 
 def _as_delayed(delayed: Any, recipe: LinearRecipe | None = None) -> Delayed:
     if delayed is None:
-        return Delayed() if recipe is None else Delayed(fp8_format=_core.default_fp8_format(recipe._made))
+        return (
+            Delayed()
+            if recipe is None
+            else Delayed(fp8_format="hybrid" if _core.default_fp8_format(recipe._made) == "hybrid" else "e4m3")
+        )
     if not isinstance(delayed, Delayed):
         raise TypeError(f"delayed must be a Delayed, not {kind_of(delayed)}")
     return delayed
@@ -187,7 +192,7 @@ class Fp8State:
         self,
         layers: int = 1,
         *,
-        rules: str | StateRules = _RULES[-1],
+        rules: StateRulesName | StateRules = _RULES[-1],
         ranks: int = 1,
         high_precision: RecipeLike = "bf16_hopper",
         trace: bool = False,
@@ -350,8 +355,8 @@ class Fp8State:
         is_first_microbatch: bool | None = None,
         training: bool = True,
         requires_grad: bool = True,
-        recompute: str = "none",
-        zero_rule: str = "floor",
+        recompute: RecomputeName = "none",
+        zero_rule: GemmZeroRuleName = "floor",
         threads: int | None = None,
         check_shapes: bool = True,
     ) -> LinearCall:
@@ -412,7 +417,7 @@ class Fp8State:
         dw: bool = True,
         main_grad: Array | None = None,
         random_bits: Any = None,
-        zero_rule: str = "floor",
+        zero_rule: GemmZeroRuleName = "floor",
         threads: int | None = None,
         check_shapes: bool = True,
     ) -> LinearGrads:

@@ -11,6 +11,7 @@ from fp8lab import _core
 from fp8lab._arrays import check_bool, check_choice, check_int, check_list, kind_of
 from fp8lab._entry import guard as _guard
 from fp8lab._values import Record, record
+from fp8lab.literals import ParallelModeName, ReductionOrderName
 
 __all__ = [
     "Reduction",
@@ -44,7 +45,7 @@ class Reduction(Record):
         For unknown orders, and ranks that are no list of numbers.
     """
 
-    order: str = "ring"
+    order: ReductionOrderName = "ring"
     ranks: Sequence[int] = ()
     in_float32: bool = False
 
@@ -80,7 +81,7 @@ class TensorParallel(Record):
         does not have each of them once.
     """
 
-    mode: str
+    mode: ParallelModeName
     ranks: int = 1
     sequence_parallel: bool = False
     reduction: Reduction = Reduction()

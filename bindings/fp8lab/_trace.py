@@ -15,6 +15,7 @@ from fp8lab._document import Document
 from fp8lab._entry import guard as _guard
 from fp8lab._models import as_model
 from fp8lab._products import Matrix, matrix_of, set_codes
+from fp8lab.literals import FormatName, GemmZeroRuleName, ModelName
 
 __all__ = [
     "trace_dot",
@@ -63,13 +64,13 @@ def trace_dot(
     b: Any,
     c: Any = 0.0,
     *,
-    model: str | MmaModel,
-    format_a: str | Format | None = None,
-    format_b: str | Format | None = None,
+    model: ModelName | MmaModel,
+    format_a: FormatName | Format | None = None,
+    format_b: FormatName | Format | None = None,
     scale_a: Any = None,
     scale_b: Any = None,
     promote_k: int | None = None,
-    zero_rule: str = "floor",
+    zero_rule: GemmZeroRuleName = "floor",
     got: Any = None,
     at: int | None = None,
 ) -> Document:

@@ -11,6 +11,7 @@ import numpy as np
 from fp8lab import _core
 from fp8lab._arrays import Array, apart, as_float32, check_bool, check_choice, check_threads, output
 from fp8lab._entry import guard as _guard
+from fp8lab.literals import CudaReleaseName, DeviceChipName, DeviceFunctionName, SpecialFunctionName, SpecialUnitsName
 
 __all__ = ["device_function", "device_functions", "special_function", "special_functions", "special_units"]
 
@@ -26,7 +27,13 @@ def special_units() -> dict[str, str]:
 
 
 def special_function(
-    name: str, x: Any, *, ftz: bool = False, units: str = "hopper", threads: int | None = None, out: Array | None = None
+    name: SpecialFunctionName,
+    x: Any,
+    *,
+    ftz: bool = False,
+    units: SpecialUnitsName = "hopper",
+    threads: int | None = None,
+    out: Array | None = None,
 ) -> Array:
     """What ``NAME.approx.f32`` gives for each element on a chip: not the correctly rounded value, but the chip's bits.
 
@@ -77,17 +84,17 @@ def device_functions() -> dict[str, str]:
 
 
 def device_function(
-    name: str,
+    name: DeviceFunctionName,
     x: Any,
     y: Any = None,
     *,
-    chip: str = "sm_90",
-    cuda: str = "13.0",
+    chip: DeviceChipName = "sm_90",
+    cuda: CudaReleaseName = "13.0",
     ftz: bool = False,
     prec_div: bool = True,
     prec_sqrt: bool = True,
     fast_math: bool = False,
-    units: str | None = None,
+    units: SpecialUnitsName | None = None,
     threads: int | None = None,
     out: Array | None = None,
 ) -> Array:

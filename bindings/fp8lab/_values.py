@@ -12,9 +12,10 @@ import copyreg
 import dataclasses
 import importlib
 import json
+import re
 import struct
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 
@@ -104,7 +105,8 @@ class CoreRecord(Record):
     _made: ClassVar[Any] = None  # the record in C++, which each has
 
     def __post_init__(self) -> None:
-        given = {one.name: self._checks[str(one.type)](getattr(self, one.name), one.name) for one in fields_of(self)}
+        kinds = {one.name: re.sub(r"\b\w+Name\b", "str", str(one.type)) for one in fields_of(self)}
+        given = {name: self._checks[kind](getattr(self, name), name) for name, kind in kinds.items()}
         core = self._kind(given)
         own = {name: value for name, value in given.items() if isinstance(value, (Format, Profile))}
         self._set(core, {**core.fields, **own})  # C++ does not keep the names of a user's own
@@ -230,7 +232,7 @@ def _format(
         check_int(bias, "bias", -(2**31), 2**31 - 1),
         is_signed=check_bool(is_signed, "is_signed"),
         has_subnormals=check_bool(has_subnormals, "has_subnormals"),
-        specials=check_name(specials, "specials"),
+        specials=cast(Any, check_name(specials, "specials")),
         name=check_name(name, "name"),
     )
     return named(own, _core.formats())  # type: ignore[no-any-return]

@@ -47,6 +47,18 @@ from fp8lab._kernels import (
 )
 from fp8lab._recipes import NamedRecipe, Recipe
 from fp8lab._scaling import Quantized
+from fp8lab.literals import (
+    DirectionName,
+    FormatName,
+    Fp8QtypeName,
+    GemmChipName,
+    GemmKernelName,
+    GemmScaleLayoutName,
+    GpuNanName,
+    OrderName,
+    OutDtypeName,
+    RecipeName,
+)
 
 __all__ = [
     "Device",
@@ -152,15 +164,15 @@ def recipes() -> list[str]:
 
 def quantize(
     x: Any,
-    recipe: str | NamedRecipe | Recipe,
+    recipe: RecipeName | NamedRecipe | Recipe,
     *,
-    direction: str = "rowwise",
-    layout: str = "compact",
+    direction: DirectionName = "rowwise",
+    layout: GemmScaleLayoutName = "compact",
     philox_seed: int | None = None,
     philox_offset: int | None = None,
     out: QuantizedArrays | None = None,
     stream: Any = None,
-    order: str | None = None,
+    order: OrderName | None = None,
     seed: int | None = None,
     threads: int | None = None,
 ) -> QuantizedArrays:
@@ -210,14 +222,14 @@ def _two(out: tuple[QuantizedArrays, QuantizedArrays] | None) -> tuple[Quantized
 
 def quantize_both(
     x: Any,
-    recipe: str | NamedRecipe | Recipe,
+    recipe: RecipeName | NamedRecipe | Recipe,
     *,
-    layout: str = "compact",
+    layout: GemmScaleLayoutName = "compact",
     philox_seed: int | None = None,
     philox_offset: int | None = None,
     out: tuple[QuantizedArrays, QuantizedArrays] | None = None,
     stream: Any = None,
-    order: str | None = None,
+    order: OrderName | None = None,
     seed: int | None = None,
     threads: int | None = None,
 ) -> tuple[QuantizedArrays, QuantizedArrays]:
@@ -232,12 +244,12 @@ def quantize_both(
 
 def cast(
     x: Any,
-    format: str | Format,
+    format: FormatName | Format,
     *,
     scale: Any = 1.0,
     out: QuantizedArrays | None = None,
     stream: Any = None,
-    order: str | None = None,
+    order: OrderName | None = None,
     seed: int | None = None,
     threads: int | None = None,
 ) -> QuantizedArrays:
@@ -265,12 +277,12 @@ def cast(
 
 def cast_both(
     x: Any,
-    format: str | Format,
+    format: FormatName | Format,
     *,
     scale: Any = 1.0,
     out: tuple[QuantizedArrays, QuantizedArrays] | None = None,
     stream: Any = None,
-    order: str | None = None,
+    order: OrderName | None = None,
     seed: int | None = None,
     threads: int | None = None,
 ) -> tuple[QuantizedArrays, QuantizedArrays]:
@@ -284,10 +296,10 @@ def cast_both(
 def amax(
     x: Any,
     *,
-    nan: str = "dropped",
+    nan: GpuNanName = "dropped",
     out: Any = None,
     stream: Any = None,
-    order: str | None = None,
+    order: OrderName | None = None,
     seed: int | None = None,
     threads: int | None = None,
 ) -> Any:
@@ -310,7 +322,7 @@ def dequantize(
     *,
     out: Any = None,
     stream: Any = None,
-    order: str | None = None,
+    order: OrderName | None = None,
     seed: int | None = None,
     threads: int | None = None,
 ) -> Any:
@@ -338,7 +350,7 @@ def update_scales(
     *,
     backward: bool = False,
     stream: Any = None,
-    order: str | None = None,
+    order: OrderName | None = None,
     seed: int | None = None,
     threads: int | None = None,
 ) -> None:
@@ -370,18 +382,18 @@ def gemm(
     a: Any,
     b: Any,
     *,
-    kernel: str,
-    format_a: str | None = None,
-    format_b: str | None = None,
+    kernel: GemmKernelName,
+    format_a: Fp8QtypeName | None = None,
+    format_b: Fp8QtypeName | None = None,
     scale_a: Any = None,
     scale_b: Any = None,
     promote_k: int | None = None,
     bias: Any = None,
-    out_dtype: str = "float32",
-    chip: str | None = None,
+    out_dtype: OutDtypeName = "float32",
+    chip: GemmChipName | None = None,
     out: Any = None,
     stream: Any = None,
-    order: str | None = None,
+    order: OrderName | None = None,
     seed: int | None = None,
     threads: int | None = None,
 ) -> Any:

@@ -71,7 +71,7 @@ Table errors_table(const CurveGroup& curves, const std::string& title, const Nam
 
 Curves curves_of_errors(const CurveGroup& group) {
   Curves section{.name = group.front()->draws.name() + "_errors",
-                 .title = "Largest |error| / sum |products| against K (*: several lines; zeros are left out)",
+                 .title = "Largest |error| / sum |products| against K; zeros are left out",
                  .x = {"k"},
                  .y = {"backward_error_largest"},
                  .labelled = true};

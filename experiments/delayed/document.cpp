@@ -198,8 +198,8 @@ Curves scale_curves(const DelayedResult& result, const ReplayedTensor& tensor, c
   }
   const bool leaves_out =
       keep_points(section.lines, [&](double y) { return y < middle * furthest && y > middle / furthest; });
-  section.title = std::string("Scale against step, marked where it changes (*: several lines") +
-                  (leaves_out ? "; without 0, inf, NaN, 8 decades away)" : ")");
+  section.title = std::string("Scale against step, marked where it changes") +
+                  (leaves_out ? "; without 0, inf, NaN, 8 decades away" : "");
   return section;
 }
 

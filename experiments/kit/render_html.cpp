@@ -188,20 +188,21 @@ std::string panel_of(const Counts& counts, const Bins& bins, std::size_t color) 
   constexpr double width = 360, height = 130, left = 8, top = 16, bottom = 22;
   const std::string label = counts.label.empty() ? counts.name : counts.label;
   const auto end = std::min(bins.last, counts.counts.size());
-  const auto largest = counts.counts.empty() ? 0 : static_cast<double>(std::ranges::max(counts.counts));
+  const std::uint64_t largest = counts.counts.empty() ? 0 : std::ranges::max(counts.counts);
   std::string html = "<figure><figcaption><b>" + escaped_html(label) + "</b>";
   if (!counts.title.empty() && counts.title != label) html += " " + escaped_html(counts.title);
   html += "</figcaption>\n";
   if (largest > 0 && bins.first < end) {
     html += fmt::format(
         "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"histogram of {} elements\">"
-        "<text x=\"{}\" y=\"11\" class=\"ax\">at most {:.6g} a bin</text>",
+        "<text x=\"{}\" y=\"11\" class=\"ax\">at most {} a bin</text>",
         width, height, counts.total, left, largest);
     const double step = (width - 2 * left) / static_cast<double>(bins.last - bins.first);
     const double gap = step > 4 ? 1 : 0;
     for (std::size_t bin = bins.first; bin < end; ++bin) {
       if (counts.counts[bin] == 0) continue;
-      const double tall = std::max(1.0, (height - top - bottom) * static_cast<double>(counts.counts[bin]) / largest);
+      const double tall = std::max(
+          1.0, (height - top - bottom) * static_cast<double>(counts.counts[bin]) / static_cast<double>(largest));
       html += fmt::format(
           "<rect class=\"f{}\" x=\"{:.4g}\" y=\"{:.4g}\" width=\"{:.4g}\" height=\"{:.4g}\"><title>{:.6g} to {:.6g}: "
           "{}</title></rect>",

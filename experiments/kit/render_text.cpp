@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <type_traits>
 
 #include "fp8lab/formats/environment.hpp"
 #include "kit/render.hpp"
@@ -263,13 +264,20 @@ std::string body_of(const Text& section, const TextStyle& style) {
   return text;
 }
 
+/// What a title says beside its words: what a character means that a picture of characters alone has.
+template <typename Kind>
+std::string title_end(const Kind& /*section*/, const std::string& body) {
+  return std::is_same_v<Kind, Curves> && body.find('*') != std::string::npos ? " (*: several lines)" : "";
+}
+
 /// A section that a terminal shows, below its title.
 template <typename Kind>
 std::string section_text(const Kind& section, const TextStyle& style) {
+  const std::string body = body_of(section, style);
   std::string text = section.title;
-  if (!text.empty())
-    text = wrapped(text + (text.ends_with('.') ? "" : ":"), static_cast<std::size_t>(style.width)) + '\n';
-  return text + body_of(section, style);
+  if (text.empty()) return body;
+  text += title_end(section, body) + (text.ends_with('.') ? "" : ":");
+  return wrapped(text, static_cast<std::size_t>(style.width)) + '\n' + body;
 }
 
 // 4. What a terminal leaves out.

@@ -218,7 +218,7 @@ Table casts_table(const LinearResult& result) {
 Curves errors_by_step(const LinearResult& result, std::size_t pass) {
   const std::string name(name_of(result.passes[pass]));
   Curves section{.name = name + "_by_step",
-                 .title = name + ": rms of the difference / rms of the product against step (*: several lines)",
+                 .title = name + ": rms of the difference / rms of the product against step",
                  .x = {"step", false},
                  .y = {"relative_rms_error"},
                  .labelled = true};

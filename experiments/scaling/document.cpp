@@ -96,7 +96,7 @@ Table changes_table(const ScalingResult& result) {
 
 Curves errors_by_step(const ScalingResult& result) {
   Curves section{.name = "errors_by_step",
-                 .title = "rms error / rms of the tensor against step (*: several lines)",
+                 .title = "rms error / rms of the tensor against step",
                  .x = {"step", false},
                  .y = {"relative_rms_error"},
                  .labelled = true};

@@ -45,7 +45,7 @@ Curve curve_of(const TrainedRun& run) {
 
 Curves loss_curves(const TrainResult& result) {
   Curves curves{.name = "loss",
-                .title = "Loss against step, means of consecutive steps (*: several runs)",
+                .title = "Loss against step, means of consecutive steps",
                 .x = {"step", false},
                 .y = {"loss"},
                 .labelled = true};

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 import fp8lab
+from fp8lab.literals import Fp8QtypeName
 
 __all__ = ["decoded", "encoded", "float32", "fma", "number_amax", "rooted"]
 
@@ -53,7 +54,7 @@ def number_amax(x: torch.Tensor) -> torch.Tensor:
     return torch.where(magnitudes.isnan(), torch.zeros_like(magnitudes), magnitudes).max()
 
 
-def encoded(x: torch.Tensor, format: str) -> torch.Tensor:
+def encoded(x: torch.Tensor, format: Fp8QtypeName) -> torch.Tensor:
     """The codes of a float32 tensor, nearest even, where what is too large becomes the largest code (satfinite)."""
     flat = x.detach().contiguous().view(-1)
     if flat.numel() == 0:
@@ -62,7 +63,7 @@ def encoded(x: torch.Tensor, format: str) -> torch.Tensor:
     return torch.from_numpy(codes).view(x.shape)
 
 
-def decoded(codes: torch.Tensor, format: str) -> torch.Tensor:
+def decoded(codes: torch.Tensor, format: Fp8QtypeName) -> torch.Tensor:
     """The float32 values of codes."""
     flat = codes.detach().contiguous().view(-1)
     if flat.numel() == 0:

@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from fp8lab._arrays import check_choice, check_int, kind_of
 from fp8lab._entry import entry
+from fp8lab.literals import Fp8QtypeName, ScheduleName
 from fp8lab.msamp._arithmetic import decoded, encoded
 from fp8lab.msamp._linear import Linear
 from fp8lab.msamp._tensors import (
@@ -36,7 +37,9 @@ SCHEDULES = ("ring", "rank_order")
 
 
 @entry
-def sum_codes(of_ranks: Sequence[torch.Tensor], qtype: str = "e4m3", *, schedule: str = "ring") -> torch.Tensor:
+def sum_codes(
+    of_ranks: Sequence[torch.Tensor], qtype: Fp8QtypeName = "e4m3", *, schedule: ScheduleName = "ring"
+) -> torch.Tensor:
     """The sum of FP8 codes as a collective of MS-AMP's library makes it: each addition is rounded to FP8.
 
     Parameters
@@ -81,7 +84,7 @@ def sum_codes(of_ranks: Sequence[torch.Tensor], qtype: str = "e4m3", *, schedule
     return torch.cat(parts).view(of_ranks[0].shape)
 
 
-def _chain(codes: list[torch.Tensor], qtype: str) -> torch.Tensor:
+def _chain(codes: list[torch.Tensor], qtype: Fp8QtypeName) -> torch.Tensor:
     total = codes[0]
     for one in codes[1:]:
         total = encoded(decoded(total, qtype) + decoded(one, qtype), qtype)
@@ -92,7 +95,9 @@ def _ranks(group: Any = None) -> int:
     return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else 1
 
 
-def all_reduce_codes(codes: torch.Tensor, qtype: str = "e4m3", *, schedule: str = "ring", group: Any = None) -> None:
+def all_reduce_codes(
+    codes: torch.Tensor, qtype: Fp8QtypeName = "e4m3", *, schedule: ScheduleName = "ring", group: Any = None
+) -> None:
     """Makes of FP8 codes their sum over the ranks of torch.distributed, in place: ``sum_codes`` of all ranks' codes.
 
     Parameters
@@ -110,7 +115,9 @@ def all_reduce_codes(codes: torch.Tensor, qtype: str = "e4m3", *, schedule: str 
     codes.copy_(sum_codes(of_ranks, qtype, schedule=schedule))
 
 
-def all_reduce_average(gradients: Sequence[ScalingTensor], *, schedule: str = "ring", group: Any = None) -> None:
+def all_reduce_average(
+    gradients: Sequence[ScalingTensor], *, schedule: ScheduleName = "ring", group: Any = None
+) -> None:
     """Averages FP8 gradients over the ranks: one flat tensor of the codes of all is summed, and each inverse scale is
     divided by the number of ranks. Their scales must be those of all ranks already, as a cast with ``sync`` makes them.
 
@@ -167,7 +174,7 @@ class AutoScale:
         self.mu = self.mu / 2 if saturated > self.threshold else self.mu * 2 ** (1 / self.interval)
 
     def reduce(
-        self, gradients: Sequence[torch.Tensor], *, schedule: str = "ring", group: Any = None
+        self, gradients: Sequence[torch.Tensor], *, schedule: ScheduleName = "ring", group: Any = None
     ) -> list[ScalingTensor]:
         """The averages of gradients over the ranks, and mu for the next step.
 
@@ -224,7 +231,7 @@ class FP8DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
         Those of DistributedDataParallel.
     """
 
-    def __init__(self, module: torch.nn.Module, *, schedule: str = "ring", **options: Any) -> None:
+    def __init__(self, module: torch.nn.Module, *, schedule: ScheduleName = "ring", **options: Any) -> None:
         check_choice(schedule, "schedule", SCHEDULES)
         super().__init__(module, **options)
         self._buckets: list[list[ScalingParameter]] = []
@@ -276,7 +283,7 @@ class FP8DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
 
 
 @entry
-def reduce_bucket(weights: Sequence[ScalingTensor], group: Any, schedule: str) -> None:
+def reduce_bucket(weights: Sequence[ScalingTensor], group: Any, schedule: ScheduleName) -> None:
     """Replaces the gradients of weights, in high precision, by their averages in E4M3."""
     gradients = [one.grad for one in weights]
     ranks = _ranks(group)

@@ -10,6 +10,7 @@ import torch
 
 from fp8lab._arrays import check_bool, check_choice, kind_of
 from fp8lab._entry import entry
+from fp8lab.literals import OptLevelName, ParameterKindName, ReductionName, ScheduleName
 from fp8lab.msamp._distributed import AutoScale
 from fp8lab.msamp._linear import Linear, check_model, replace_linears
 from fp8lab.msamp._optimizers import LBAdam, LBAdamW
@@ -38,7 +39,7 @@ class ParameterBytes:
         return self.weight + self.master + self.gradient + self.exp_avg + self.exp_avg_sq
 
 
-def bytes_per_parameter(opt_level: str, kind: str = "linear") -> ParameterBytes:
+def bytes_per_parameter(opt_level: OptLevelName, kind: ParameterKindName = "linear") -> ParameterBytes:
     """The bytes that a level keeps for a parameter.
 
     Parameters
@@ -77,11 +78,11 @@ def _device(device: str | None) -> str:
 def initialize(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer | None = None,
-    opt_level: str = "O1",
+    opt_level: OptLevelName = "O1",
     use_te: bool = False,
     *,
     device: str | None = None,
-    reduction: str = "code",
+    reduction: ReductionName = "code",
 ) -> tuple[torch.nn.Module, LBAdamW]:
     """Makes a model and its optimizer those of MS-AMP.
 
@@ -173,7 +174,7 @@ def initialize_zero(
     *,
     device: str | None = None,
     group: Any = None,
-    schedule: str = "ring",
+    schedule: ScheduleName = "ring",
 ) -> tuple[torch.nn.Module, ZeroOptimizer]:
     """Makes a model and its optimizer those of MS-AMP's O3, whose states the ranks of torch.distributed divide.
 

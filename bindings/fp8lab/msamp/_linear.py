@@ -15,6 +15,7 @@ import torch.distributed as dist
 import fp8lab
 from fp8lab._arrays import check_bool, check_choice, check_int, kind_of
 from fp8lab._entry import entry
+from fp8lab.literals import QtypeName
 from fp8lab.msamp._tensors import (
     LARGEST,
     STORAGE,
@@ -99,7 +100,7 @@ def _update(metas: list[ScalingMeta]) -> None:
 
 
 @functools.cache
-def _recipe(model: str, promote_k: int, output: str) -> Any:
+def _recipe(model: Any, promote_k: int, output: Any) -> Any:
     return fp8lab.GemmRecipe(model=model, promote_k=promote_k, output=output)
 
 
@@ -224,7 +225,7 @@ class Linear(torch.nn.Module):
         out_features: int,
         bias: bool = True,
         *,
-        weight_qtype: str = "float16",
+        weight_qtype: QtypeName = "float16",
         bias_dtype: torch.dtype = torch.float32,
         state: ModelState | None = None,
     ) -> None:
@@ -328,7 +329,7 @@ def check_model(model: Any) -> dict[int, tuple[str, torch.nn.Linear]]:
 def replace_linears(
     model: torch.nn.Module,
     *,
-    weight_qtype: str = "float16",
+    weight_qtype: QtypeName = "float16",
     device: str = "h100",
     src_rank: int = 0,
     group: Any = None,
@@ -379,7 +380,7 @@ def replace_linears(
     return converted
 
 
-def _replaced(module: torch.nn.Module, weight_qtype: str, state: ModelState) -> torch.nn.Module:
+def _replaced(module: torch.nn.Module, weight_qtype: QtypeName, state: ModelState) -> torch.nn.Module:
     if isinstance(module, torch.nn.Linear):
         return module if getattr(module, "use_fp32_linear", False) else _converted(module, weight_qtype, state)
     for name, child in list(module.named_children()):
@@ -387,7 +388,7 @@ def _replaced(module: torch.nn.Module, weight_qtype: str, state: ModelState) -> 
     return module
 
 
-def _converted(layer: torch.nn.Linear, weight_qtype: str, state: ModelState) -> Linear:
+def _converted(layer: torch.nn.Linear, weight_qtype: QtypeName, state: ModelState) -> Linear:
     bias = layer.bias
     made = Linear(
         layer.in_features, layer.out_features, bias is not None, weight_qtype=weight_qtype, state=state,

@@ -17,6 +17,7 @@ import torch
 
 from fp8lab._arrays import check_bool, check_real, kind_of
 from fp8lab._entry import entry
+from fp8lab.literals import ScheduleName
 from fp8lab.msamp._arithmetic import decoded, encoded, float32, fma, number_amax, rooted
 from fp8lab.msamp._distributed import all_reduce_average
 from fp8lab.msamp._linear import Linear, ModelState
@@ -139,7 +140,7 @@ class LBAdamW(torch.optim.Optimizer):
                     found[id(layer.state)] = layer.state
         return list(found.values())
 
-    def all_reduce_grads(self, model: torch.nn.Module, *, schedule: str = "ring") -> None:
+    def all_reduce_grads(self, model: torch.nn.Module, *, schedule: ScheduleName = "ring") -> None:
         """Averages the FP8 gradients of a model over all ranks of torch.distributed: sums in FP8, and a division of the
         inverse scale.
 
@@ -252,7 +253,7 @@ def _step(optimizer: LBAdamW) -> None:
                     _step_in_few_bits(optimizer, one, group)
 
 
-def _first_state(parameter: Any, qtype: str) -> Any:
+def _first_state(parameter: Any, qtype: Any) -> Any:
     zeros = torch.zeros(parameter.shape)
     return zeros if qtype == "float32" else cast(zeros, qtype)
 

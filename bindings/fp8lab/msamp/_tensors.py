@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from fp8lab._arrays import check_choice, check_int, kind_of
 from fp8lab._entry import entry
+from fp8lab.literals import QtypeName
 from fp8lab.msamp._arithmetic import decoded, encoded, number_amax
 
 __all__ = ["ScalingMeta", "ScalingParameter", "ScalingTensor", "cast", "scaling_factor"]
@@ -125,7 +126,7 @@ class ScalingMeta:
         Where the amax of a cast with ``sync`` is reduced.
     """
 
-    def __init__(self, qtype: str, *, window_size: int = 1, group: Any = None) -> None:
+    def __init__(self, qtype: QtypeName, *, window_size: int = 1, group: Any = None) -> None:
         self.qtype = check_choice(qtype, "qtype", tuple(LARGEST))
         self.window_size = check_int(window_size, "window_size", 1, 2**20)
         self.scale = torch.ones(())
@@ -187,7 +188,7 @@ def write_codes(x: torch.Tensor, meta: ScalingMeta) -> torch.Tensor:
 
 
 @entry
-def cast(x: torch.Tensor, qtype: str, meta: ScalingMeta | None = None, *, sync: bool = False) -> ScalingTensor:
+def cast(x: torch.Tensor, qtype: QtypeName, meta: ScalingMeta | None = None, *, sync: bool = False) -> ScalingTensor:
     """A tensor in a type with a scale, as MS-AMP's ``Tensor.cast`` makes it.
 
     Parameters
@@ -284,7 +285,7 @@ class ScalingTensor:
         raise TypeError(f"torch's {name} takes no {cls.__name__}: call float() on it for a tensor")
 
     @property
-    def qtype(self) -> str:
+    def qtype(self) -> Any:
         """The type of the values."""
         return self.meta.qtype
 
@@ -317,7 +318,7 @@ class ScalingTensor:
             raise TypeError(f"dtype must be float32, float16 or bfloat16, not {wanted[0]}")
         return self._plain(wanted[0])
 
-    def cast(self, qtype: str) -> ScalingTensor:
+    def cast(self, qtype: QtypeName) -> ScalingTensor:
         """The same numbers in another type. The amax is that of the meta, and the values are multiplied once: by the
         new scale times the old inverse. FP8 codes become float32 first, and are cast with an amax of their own."""
         check_choice(qtype, "qtype", tuple(LARGEST))
@@ -336,7 +337,7 @@ class ScalingTensor:
         meta.scale_inv.copy_(scale_inv)
         return ScalingTensor(value, meta)
 
-    def cast_(self, qtype: str) -> ScalingTensor:
+    def cast_(self, qtype: QtypeName) -> ScalingTensor:
         """Becomes ``cast(qtype)``; the meta stays the same object."""
         if qtype != self.qtype:
             made = self.cast(qtype)

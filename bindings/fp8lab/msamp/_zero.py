@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from fp8lab._arrays import check_choice, kind_of
+from fp8lab.literals import ScheduleName
 from fp8lab.msamp._distributed import SCHEDULES, _chain, _ranks
 from fp8lab.msamp._linear import ModelState
 from fp8lab.msamp._optimizers import LBAdamW, _step
@@ -42,7 +43,7 @@ class ZeroOptimizer:
         at rank 0.
     """
 
-    def __init__(self, optimizer: LBAdamW, *, group: Any = None, schedule: str = "ring") -> None:
+    def __init__(self, optimizer: LBAdamW, *, group: Any = None, schedule: ScheduleName = "ring") -> None:
         if not isinstance(optimizer, LBAdamW):
             raise TypeError(f"optimizer must be an fp8lab.msamp.LBAdamW or LBAdam, not {kind_of(optimizer)}")
         self.schedule = check_choice(schedule, "schedule", SCHEDULES)

@@ -10,6 +10,7 @@ import os
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 from fp8lab.te._activation import DEVICE_VARIABLE, FUNCTIONS_VARIABLE, PRETEND_VARIABLE, activate, check_functions
 from fp8lab.te.devices import devices, find_device
@@ -32,7 +33,7 @@ class _Wrong(Exception):
     """What is wrong with the command line."""
 
 
-def _parsed(words: list[str]) -> tuple[str, str, bool, bool, list[str]]:
+def _parsed(words: list[str]) -> tuple[Any, Any, bool, bool, list[str]]:
     """Device, its kernels' functions, whether code is to see CUDA, whether a module is named, and the program with its
     arguments."""
     device, functions, pretends = "h100", "correctly_rounded", False

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fp8lab._arrays import check_bool, check_choice
+from fp8lab.literals import DeviceFunctionsName, EmulatedDeviceName, FunctionsName
 from fp8lab.te._cuda import Replacements, seen_on_gpu, stand_ins
 from fp8lab.te._distributed import coalescing_manager_of
 from fp8lab.te._draws import CudaGenerator
@@ -181,7 +182,7 @@ _LOADERS: dict[str, Any] = {
 class Activation:
     """A device that is emulated; leaving it as a context, or ``deactivate()``, gives PyTorch's own answers back."""
 
-    def __init__(self, device: Device, pretend_cuda: bool, functions: str) -> None:
+    def __init__(self, device: Device, pretend_cuda: bool, functions: FunctionsName) -> None:
         self.device = device
         self.pretend_cuda = pretend_cuda
         self.functions = functions
@@ -302,7 +303,12 @@ def register_operators(operators: Any) -> None:
     _ACTIVATION.replace(torch.ops, "tex_ts", operators)
 
 
-def activate(device: str = "h100", *, pretend_cuda: bool = False, functions: str = "correctly_rounded") -> Activation:
+def activate(
+    device: EmulatedDeviceName = "h100",
+    *,
+    pretend_cuda: bool = False,
+    functions: DeviceFunctionsName = "correctly_rounded",
+) -> Activation:
     """Emulates a device for NVIDIA's Transformer Engine, whose own Python then runs on this CPU with the GPU's bits.
 
     Call it before ``transformer_engine`` is imported. Tensors on "cuda" are the CPU's, and the draws ``rand``,
@@ -356,7 +362,7 @@ def activate(device: str = "h100", *, pretend_cuda: bool = False, functions: str
     return _ACTIVATION
 
 
-def check_functions(device: Device, functions: str) -> str:
+def check_functions(device: Device, functions: FunctionsName) -> Any:
     """``functions``, which the device and the installed release must have."""
     chosen = check_choice(functions, "functions", ("correctly_rounded", "hopper"))
     if chosen != "correctly_rounded" and device.special_units != chosen:

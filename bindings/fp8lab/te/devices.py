@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 
 from fp8lab._arrays import check_name
+from fp8lab.literals import ModelName
 
 __all__ = ["Device", "devices", "find_device"]
 
@@ -25,7 +26,7 @@ class Device:
     threads_per_sm: int
     """Resident threads of one of them: they decide how the CUDA generator deals out its numbers."""
     memory_gib: int
-    fp8: str
+    fp8: ModelName
     """The model of FP8 GEMMs whose tensors have one scale each."""
     bf16: str
     fp16: str

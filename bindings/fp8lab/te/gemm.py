@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 import fp8lab
+from fp8lab.literals import FormatName
 from fp8lab.te._activation import active_device
 from fp8lab.te._functions import refuse
 from fp8lab.te.quantize import as_quantized, bias_gradient, block_scales, quantize_as, threads
@@ -35,7 +36,7 @@ class Operand(NamedTuple):
     is_stored_transposed: bool
     """Whether K is the first dimension of the array."""
     scale: Any = None
-    format: str | None = None
+    format: FormatName | None = None
 
 
 def generic_gemm(
@@ -197,7 +198,7 @@ def _multiply(
     if kind == "nvfp4":
         made = fp8lab.gemm(left.array, right.array, recipe, bias=bias, c=c, threads=threads())
     else:
-        layout = ("t" if left.is_stored_transposed else "n") + ("n" if right.is_stored_transposed else "t")
+        layout: Any = ("t" if left.is_stored_transposed else "n") + ("n" if right.is_stored_transposed else "t")
         made = fp8lab.gemm(
             left.array, right.array, recipe, format_a=left.format, format_b=right.format, scale_a=left.scale,
             scale_b=right.scale, layout=layout, bias=bias, c=c, threads=threads(),

@@ -109,10 +109,11 @@ def mxfp8_scaling_partial_cast(
     """The shard's E4M3 codes of both directions by E8M0 scales."""
     whole = _whole(input, rows, cols, start_offset)
     recipe = fp8lab.Block("e4m3", rows=1, columns=32)
-    for out, codes, direction, shape in (
+    both: Any = (
         (output_rowwise, scale_inv_rowwise, "rowwise", (rows, cols // 32)),
         (output_colwise, scale_inv_colwise, "columnwise", (rows // 32, cols)),
-    ):
+    )
+    for out, codes, direction, shape in both:
         inverse = fp8lab.decode(codes.detach()[: shape[0], : shape[1]].contiguous().numpy(), "e8m0")
         made = fp8lab.quantize(whole, recipe, direction=direction, scale_inv=inverse, threads=threads())
         _store_shard(out, made.codes.T if made.transposed else made.codes, start_offset, input.numel())

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 import fp8lab
+from fp8lab.literals import ScaleLayoutName
 from fp8lab.te._activation import active_device, active_generator
 from fp8lab.te._functions import refuse
 from fp8lab.te._observers import OBSERVERS
@@ -173,7 +174,7 @@ def _history(name: str) -> Any:
 
 
 @functools.cache
-def _given_scale(name: str) -> Any:
+def _given_scale(name: Any) -> Any:
     return fp8lab.GivenScale(name)
 
 
@@ -198,7 +199,7 @@ def current_scale(quantizer: Any, amax: float) -> float:
 
 
 @functools.cache
-def _current_recipe(name: str, epsilon: float, is_power: bool) -> Any:
+def _current_recipe(name: Any, epsilon: float, is_power: bool) -> Any:
     return fp8lab.JustInTime(name, amax_epsilon=epsilon, force_pow_2_scales=is_power)
 
 
@@ -254,7 +255,7 @@ def _write_mxfp8(quantizer: Any, x: Any, result: Any, given: dict[str, Any]) -> 
 
 
 @functools.cache
-def _mxfp8_recipe(name: str, is_square: bool, drops_negative_zero: bool) -> Any:
+def _mxfp8_recipe(name: Any, is_square: bool, drops_negative_zero: bool) -> Any:
     return fp8lab.MxBlock(name, enable_2d_quantization=is_square, drop_negative_zero=drops_negative_zero)
 
 
@@ -275,7 +276,7 @@ def _both(quantizer: Any, x: Any, recipe: Any, **given: Any) -> dict[str, Any]:
     if quantizer.rowwise_usage and quantizer.columnwise_usage:
         rowwise, columnwise = fp8lab.quantize_both(x, recipe, threads=threads(), **given)
         return {"rowwise": rowwise, "columnwise": columnwise}
-    names = [name for name in ("rowwise", "columnwise") if getattr(quantizer, f"{name}_usage")]
+    names: list[Any] = [name for name in ("rowwise", "columnwise") if getattr(quantizer, f"{name}_usage")]
     return {name: fp8lab.quantize(x, recipe, direction=name, threads=threads(), **given) for name in names}
 
 
@@ -305,7 +306,7 @@ def _write_block(quantizer: Any, x: Any, result: Any, given: dict[str, Any]) -> 
 
 
 @functools.cache
-def _block_recipe(name: str, rows: int, epsilon: float, is_power: bool) -> Any:
+def _block_recipe(name: Any, rows: int, epsilon: float, is_power: bool) -> Any:
     return fp8lab.Block(name, rows=rows, amax_epsilon=epsilon, force_pow_2_scales=is_power)
 
 
@@ -407,7 +408,7 @@ def nvfp4_recipe(
             raise ValueError("an NVFP4Quantizer with 4over6 rounds to nearest: stochastic_rounding must be False")
         names = {one.name: one.recipe for one in fp8lab.recipes()}
         base = names["te_nvfp4_4over6_2d" if is_square else "te_nvfp4_4over6"]
-        choice = names["te_nvfp4_4over6_mse" if error == "MSE" else "te_nvfp4_4over6"].block_choice
+        choice: Any = names["te_nvfp4_4over6_mse" if error == "MSE" else "te_nvfp4_4over6"].block_choice
         choice += "_scaled" if fast_errors else ""
         recipe = dataclasses.replace(base, tensor_range=float(e4m3_max), block_choice=choice)
     else:
@@ -424,7 +425,7 @@ def _nvfp4_amaxes(quantizer: Any, x: Any, recipe: Any, given: dict[str, Any]) ->
     amaxes = {"rowwise": rowwise, "columnwise": given.get("columnwise_amax", rowwise)}
     if not quantizer.with_amax_reduction:
         return amaxes
-    names = [name for name in ("rowwise", "columnwise") if getattr(quantizer, f"{name}_usage")]
+    names: list[Any] = [name for name in ("rowwise", "columnwise") if getattr(quantizer, f"{name}_usage")]
     plain = dataclasses.replace(recipe, cast="cuda_satfinite")
     own = [
         fp8lab.quantize(x, plain, direction=name, threads=threads()).amax if amaxes[name] is None else amaxes[name]
@@ -488,8 +489,8 @@ def _float8_as_quantized(tensor: Any) -> Any:
     return fp8lab.Quantized.from_arrays(matrix(codes), scale, recipe, allow_special_scales=True)
 
 
-def _from_codes(codes: Any, scales: Any, recipe: Any, direction: str, is_swizzled: bool, **given: Any) -> Any:
-    layout = "swizzled" if is_swizzled else "padded"
+def _from_codes(codes: Any, scales: Any, recipe: Any, direction: Any, is_swizzled: bool, **given: Any) -> Any:
+    layout: ScaleLayoutName = "swizzled" if is_swizzled else "padded"
     scales = scales.detach()
     return fp8lab.Quantized.from_arrays(
         codes, scales.reshape(-1) if is_swizzled else scales, recipe, direction=direction, scale_layout=layout,
@@ -497,7 +498,7 @@ def _from_codes(codes: Any, scales: Any, recipe: Any, direction: str, is_swizzle
     )  # fmt: skip
 
 
-def _nvfp4_as_quantized(tensor: Any, codes: Any, scales: Any, direction: str) -> Any:
+def _nvfp4_as_quantized(tensor: Any, codes: Any, scales: Any, direction: Any) -> Any:
     amax = getattr(tensor, f"_amax_{direction}").detach().reshape(-1)
     each_row = tensor._row_scaled_nvfp4
     recipe = nvfp4_recipe(
@@ -507,7 +508,7 @@ def _nvfp4_as_quantized(tensor: Any, codes: Any, scales: Any, direction: str) ->
     return _from_codes(codes, scales, recipe, direction, tensor._with_gemm_swizzled_scales, **given)
 
 
-def _block_as_quantized(tensor: Any, codes: Any, scales: Any, direction: str) -> Any:
+def _block_as_quantized(tensor: Any, codes: Any, scales: Any, direction: Any) -> Any:
     recipe = _block_recipe(format_name(tensor._fp8_dtype), 128 if tensor._is_2D_scaled else 1, 0.0, True)
     return fp8lab.Quantized.from_arrays(
         codes, block_scales(tensor, codes, scales), recipe, direction=direction, allow_special_scales=True

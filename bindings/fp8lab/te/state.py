@@ -52,7 +52,7 @@ def _update(window: Any, scales: Any, reduced: Any, algo: str, fp8_format: str, 
 
 
 @functools.cache
-def _recipe(margin: int, fp8_format: str, length: int, algo: str) -> Any:
+def _recipe(margin: int, fp8_format: Any, length: int, algo: Any) -> Any:
     return fp8lab.Delayed(margin=margin, fp8_format=fp8_format, amax_history_len=length, amax_compute_algo=algo)
 
 

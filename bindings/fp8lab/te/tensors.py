@@ -128,7 +128,7 @@ def element_type(dtype: Any) -> torch.dtype:
     return _ELEMENTS[int(dtype)]
 
 
-def format_name(dtype: Any) -> str:
+def format_name(dtype: Any) -> Any:
     """fp8lab's name of a DType of codes."""
     if int(dtype) not in _FORMATS:
         raise ValueError(f"an FP8 or FP4 type is wanted, not {dtype}")

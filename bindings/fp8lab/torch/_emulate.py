@@ -11,6 +11,7 @@ from typing import Any
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
+from fp8lab.literals import EmulatedDeviceName
 from fp8lab.te.devices import Device, find_device
 from fp8lab.torch._scaled_grouped_mm import scaled_grouped_mm
 from fp8lab.torch._scaled_mm import scaled_mm, scaled_mm_v2
@@ -127,7 +128,7 @@ def emulated_device() -> Device | None:
     return None if _ACTIVE is None else _ACTIVE.device
 
 
-def emulate(device: str = "h100") -> Emulation:
+def emulate(device: EmulatedDeviceName = "h100") -> Emulation:
     """Have PyTorch's scaled GEMMs on CPU tensors give a GPU's bits, from now on: ``torch._scaled_mm``,
     ``torch.nn.functional.scaled_mm`` and ``torch._scaled_grouped_mm``, in all threads, backward passes and dispatched
     tensors.

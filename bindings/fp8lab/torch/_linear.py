@@ -14,6 +14,7 @@ from fp8lab._delayed import Delayed
 from fp8lab._linear import LinearRecipe, _as_linear_recipe, linear_recipes
 from fp8lab._shapes import shape_fits
 from fp8lab._state import Fp8State, LinearCall, RecipeLike, _as_delayed, linear_bias_gradient
+from fp8lab.literals import RecomputeName
 from fp8lab.torch._uncompiled import uncompiled
 
 __all__ = [
@@ -122,7 +123,7 @@ def linear(
     layer: int = 0,
     is_first_microbatch: bool | None = None,
     training: bool = True,
-    recompute: str = "none",
+    recompute: RecomputeName = "none",
     generator: torch.Generator | None = None,
     threads: int | None = None,
     check_shapes: bool = True,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fp8lab._arrays import Array, as_profile
+from fp8lab._arrays import Array, as_format, as_profile
 from fp8lab._core import ErrorTotals
 from fp8lab._delayed import AmaxHistory, Delayed
 from fp8lab._linear import LinearGemm, LinearRecipe
@@ -71,7 +71,7 @@ def scale_for(amax: float, delayed: Delayed, backward: bool) -> float:
 
 def _saturated(x: Array, quantized: Quantized, factor: float | None) -> int:
     """Elements that lie beyond the format's largest value after they are scaled and rounded."""
-    bound = np.float32(cast_bounds(quantized.format).positive.saturated)
+    bound = np.float32(cast_bounds(as_format(quantized.format, "format")).positive.saturated)
     if factor is not None:
         return int(np.count_nonzero(np.abs(x * np.float32(factor)) >= bound))
     rows, columns = quantized.tile
@@ -82,7 +82,7 @@ def _saturated(x: Array, quantized: Quantized, factor: float | None) -> int:
 def cast_of(
     x: Array,
     cast: Recipe,
-    direction: str,
+    direction: Any,
     *,
     scale: float | None,
     wanted: float,

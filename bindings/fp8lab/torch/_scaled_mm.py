@@ -194,7 +194,7 @@ def _recipe_of(device: Device, kinds: tuple[str, str], use_fast_accum: bool, out
     return GemmRecipe(**fields)
 
 
-def codes_of(matrix: Any) -> tuple[Any, str]:
+def codes_of(matrix: Any) -> tuple[Any, Any]:
     """A matrix's codes as bytes, and their format."""
     name = "e2m1" if matrix.dtype is _FP4 else _FP8[matrix.dtype]
     return matrix.contiguous().view(torch.uint8).numpy(), name

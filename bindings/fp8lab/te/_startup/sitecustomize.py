@@ -37,8 +37,9 @@ class _AfterTorch(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         from fp8lab.te import activate
 
         pretends = os.environ.get("FP8LAB_TE_PRETEND_CUDA") == "1"
-        functions = os.environ.get("FP8LAB_TE_FUNCTIONS", "correctly_rounded")
-        activate(os.environ["FP8LAB_TE_DEVICE"], pretend_cuda=pretends, functions=functions)
+        functions: Any = os.environ.get("FP8LAB_TE_FUNCTIONS", "correctly_rounded")
+        device: Any = os.environ["FP8LAB_TE_DEVICE"]
+        activate(device, pretend_cuda=pretends, functions=functions)
 
 
 def _run_the_next() -> None:
