@@ -46,6 +46,8 @@ __all__ = [
     "compare",
     "doctor",
     "doctor_gemm",
+    "tensors",
+    "dequantize",
     "verify_casts",
     "verify_tensor_cores",
     "gpu",
@@ -349,6 +351,23 @@ def doctor_gemm(
     shown: int = 10,
     most_products: int = 134217728,
     probe: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+) -> Document: ...
+
+def tensors(
+    model: str | os.PathLike[str] | None = None,
+    *,
+    tensors: str | Sequence[str] | None = None,
+    layouts: bool = False,
+    out: str | os.PathLike[str] | None = None,
+) -> Document: ...
+
+def dequantize(
+    model: str | os.PathLike[str] = '',
+    into: str | os.PathLike[str] = '',
+    *,
+    loader: Literal['format', 'compressed_tensors', 'deepseek', 'gguf', 'modelopt', 'quark', 'transformers', 'vllm'] = 'format',
+    tensors: str | Sequence[str] | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
 

@@ -16,7 +16,6 @@ std::vector<Layout> mistral_layouts() {
            .methods = {"fp8"},
            .exclusion = Exclusion::dotted,
            .exclusion_keys = {"modules_to_not_convert", "ignored_layers"},
-           .recipes = {"quark_fp8"},
            .loaders = {{Loader::format, Product::scale, false, false, source},
                        {Loader::transformers, Product::scale, false, false, source}}}};
 }

@@ -53,7 +53,6 @@ std::vector<Layout> transformers_layouts() {
        .methods = {"fp8"},
        .exclusion = Exclusion::dotted,
        .exclusion_keys = keys,
-       .recipes = {"quark_fp8"},
        .loaders = loaders},
   };
 }

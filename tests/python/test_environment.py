@@ -436,6 +436,8 @@ CASES = {
         tensor_scale_a=SCALE, tensor_scale_b=3e-20),
     "experiments.cast": _out(
         experiments.cast, formats=["e2m1"], size=300, scales=[SCALE, 1e-3], amax=[3.3], exact=True, best_scale=True),
+    "experiments.tensors": _out(experiments.tensors, **small_call("tensors")),
+    "experiments.dequantize": _out(experiments.dequantize, **small_call("dequantize")),
     "experiments.delayed": _out(experiments.delayed, history=[4], margin=1),
     "experiments.dot": _out(experiments.dot, distribution_a="normal", values_b=[0.1, 1e-40, SCALE], promote_k=32),
     "experiments.double_rounding": _out(experiments.double_rounding, uniform=(0.1, 0.9), size=3000),
