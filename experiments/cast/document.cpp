@@ -131,7 +131,7 @@ Table fates_table(const CastResult& result) {
 void add_histograms(const CastResult& result, std::vector<Section>& sections) {
   constexpr std::size_t most_drawn = 12;
   Histograms drawn{.name = "errors",
-                   .title = "|error| by binade, each column with its own scale (2^-5: from 2^-5 up to 2^-4)",
+                   .title = "|error| by binade, each with its own scale (2^-5: from 2^-5 up to 2^-4)",
                    .least = 0.001};
   if (result.casts.size() > most_drawn) drawn.title += fmt::format(", of the first {} casts", most_drawn);
   Histograms others{.name = "histograms", .title = "Histograms of every cast", .detail = true};

@@ -61,6 +61,17 @@ std::string axis_number(double x) {
   return fmt::format("{:.3g}", x);
 }
 
+/// A number beside an axis: short, so that it fits where letters are large.
+std::string tick_text(double x) {
+  std::string text = fmt::format("{:.3g}", x);
+  if (text.size() > 5 && std::abs(x) < 1) text = fmt::format("{:.1e}", x);
+  for (const std::string_view from : {".0e", "e-0", "e+0"}) {
+    const std::size_t place = text.find(from);
+    if (place != std::string::npos) text.replace(place, from.size(), from == "e-0" ? "e-" : "e");
+  }
+  return text;
+}
+
 // 1. Tables.
 
 std::string all_digits(const Column& /*column*/, const std::optional<std::string>& text) { return text.value_or("-"); }
@@ -349,14 +360,16 @@ std::string body_html(const Curves& curves, const PageStyle& /*style*/) {
   for (const double tick : y.ticks()) {
     html += fmt::format(
         "<path class=\"grid\" d=\"M{} {:.5g}H{}\"/><text class=\"ax\" text-anchor=\"end\" x=\"{}\" "
-        "y=\"{:.5g}\">{:.3g}</text>",
-        left, y.at(tick), width - right, left - 5, y.at(tick) + 4, tick);
+        "y=\"{:.5g}\">{}</text>",
+        left, y.at(tick), width - right, left - 5, y.at(tick) + 4, tick_text(tick));
   }
   for (const double tick : x.ticks()) {
+    const bool is_last = x.at(tick) > width - right - 16;
     html += fmt::format(
-        "<path class=\"axis\" d=\"M{0:.5g} {1}v4\"/><text class=\"ax\" text-anchor=\"middle\" "
-        "x=\"{0:.5g}\" y=\"{2}\">{3:.4g}</text>",
-        x.at(tick), height - bottom, height - bottom + 15, tick);
+        "<path class=\"axis\" d=\"M{0:.5g} {1}v4\"/><text class=\"ax\" text-anchor=\"{4}\" "
+        "x=\"{5:.5g}\" y=\"{2}\">{3:.4g}</text>",
+        x.at(tick), height - bottom, height - bottom + 15, tick, is_last ? "end" : "middle",
+        is_last ? width - 2 : x.at(tick));
   }
   html += fmt::format("<path class=\"axis\" d=\"M{} {}H{}\"/>", left, height - bottom, width - right);
   for (std::size_t i = 0; i < curves.lines.size(); ++i) html += line_html(curves.lines[i], i, x, y);

@@ -125,7 +125,7 @@ std::vector<std::size_t> drawn_rows(const TransposeResult& result) {
 void add_histograms(const TransposeResult& result, std::vector<Section>& sections) {
   const std::vector<std::size_t> drawn = drawn_rows(result);
   Histograms pairs{.name = "errors",
-                   .title = "|error| by binade, each column with its own scale (2^-5: from 2^-5 up to 2^-4)",
+                   .title = "|error| by binade, each with its own scale (2^-5: from 2^-5 up to 2^-4)",
                    .least = 0.001};
   if (drawn.size() < result.recipes.size()) pairs.title += ", where most is lost";
   Histograms others{.name = "histograms", .title = "Histograms of every recipe", .detail = true};
