@@ -21,6 +21,10 @@ python3 -m venv "$dir/venv"
 "$dir/venv/bin/python" -m pip --disable-pip-version-check install -q "$wheel"
 cd "$dir"
 "$dir/venv/bin/fp8lab" formats >/dev/null
+for file in man/man1/fp8lab.1 bash-completion/completions/fp8lab zsh/site-functions/_fp8lab fish/vendor_completions.d/fp8lab.fish; do
+  [ -s "$dir/venv/share/$file" ] || { echo "the wheel lacks share/$file"; exit 1; }
+done
+"$dir/venv/bin/fp8lab" man | cmp - "$dir/venv/share/man/man1/fp8lab.1"
 "$dir/venv/bin/python" -m fp8lab targets
 "$dir/venv/bin/fp8lab" verify casts | tail -n 3
 "$dir/venv/bin/fp8lab" verify tensor-cores | tail -n 3

@@ -189,8 +189,14 @@ std::string fish_of(std::span<const CommandFacts> commands) {
       "    string match -q -- '-*' $word; and break\n"
       "    test $word = help; or set -a command $word\n"
       "  end\n"
-      "  test \"$argv\" = \"$command[1..(math min (count $argv),(count $command))]\"\n"
-      "  and test (count $argv) -gt 0 -o (count $command) -eq 0\n"
+      "  set -l many (count $argv)\n"
+      "  if test $many -eq 0\n"
+      "    test (count $command) -eq 0\n"
+      "  else if test $many -le (count $command)\n"
+      "    test \"$argv\" = \"$command[1..$many]\"\n"
+      "  else\n"
+      "    false\n"
+      "  end\n"
       "end\n";
   for (const auto& [name, words] : next_words(commands)) {
     for (const auto& [word, meaning] : words) {

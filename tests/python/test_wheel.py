@@ -28,6 +28,15 @@ def test_wheels_are_configured_for_every_python_that_the_package_takes():
     assert told["tool"]["cibuildwheel"]["manylinux-x86_64-image"] == f"manylinux_{glibc.replace('.', '_')}"
 
 
+def test_what_a_wheel_brings_for_shells_is_tried():
+    files = re.findall(
+        r"\S*fp8lab\S*",
+        re.search(r"foreach\(file IN ITEMS (.*)\)", (ROOT / "bindings" / "CMakeLists.txt").read_text())[1],
+    )
+    assert len(files) == 4
+    assert all(file in (WHEEL / "try.sh").read_text() for file in files)
+
+
 @pytest.mark.parametrize("script", sorted(WHEEL.glob("*.sh")), ids=lambda path: path.name)
 def test_the_scripts_are_shell(script):
     subprocess.run(["bash", "-n", str(script)], check=True)

@@ -107,6 +107,41 @@ def test_other_shells_have_every_command(shell):
         assert done.returncode == 0 and not done.stderr
 
 
+#: What zsh's completion calls, in place of its editor.
+OF_ZSH = """
+compdef() { :; }
+_files() { print FILES; }
+compadd() { while [ "$1" != -- ]; do shift; done; shift; print -l -- "$@"; }
+_describe() { local name=${@[-1]}; print -l -- "${(@)${(@P)name}%%:*}"; }
+"""
+
+
+def offered(shell: str, words: str, home: str) -> list[str]:
+    """What fish or zsh offers for the last of the words."""
+    script = prints(f"completion {shell}")
+    if shell == "fish":
+        script += f"complete -C '{words}' | string split -f 1 \\t\n"
+    else:
+        script = OF_ZSH + script + f"words=({words}); CURRENT=${{#words}}; _fp8lab\n"
+    told = {"PATH": os.defpath, "HOME": home, "XDG_CONFIG_HOME": home, "XDG_DATA_HOME": home, "LC_ALL": "C.UTF-8"}
+    command = [shell, "--no-config"] if shell == "fish" else [shell, "-f"]
+    done = subprocess.run(command, input=script, capture_output=True, text=True, check=False, env=told)
+    assert not done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_complete_commands_options_and_names(shell, tmp_path):
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    home = str(tmp_path)
+    assert "cast" in offered(shell, "fp8lab ca", home)
+    assert "tensor-cores" in offered(shell, "fp8lab verify t", home)
+    assert "cast" not in offered(shell, "fp8lab verify t", home)
+    assert "--formats" in offered(shell, "fp8lab cast --fo", home)
+    assert "e5m2fnuz" in offered(shell, "fp8lab cast --formats e5m", home)
+
+
 def test_json_has_all_digits_where_the_text_has_six():
     document = json.loads(run(f"{CAST} --json").stdout)
     table = next(one for one in document["sections"] if one["name"] == "casts")
