@@ -221,7 +221,7 @@ std::string draw_lines(const std::vector<Line>& lines, const TextStyle& style, A
   }
   if (ticks.empty()) return "";
   // 2. Lines first: a mark covers them.
-  Plane plane(drawable, std::clamp(style.width - label_width - 9, 20, 80), axis,
+  Plane plane(drawable, std::clamp(style.width - label_width - 9, 10, 80), axis,
               rows_a_decade);  // 9: the last tick's label
   for (const Line& line : drawable) {
     for (std::size_t i = 0; i + 1 < line.x.size(); ++i) plane.join(line, i);

@@ -29,7 +29,17 @@ def test_text_has_the_width_of_columns_and_80_in_a_pipe():
 
 
 @pytest.mark.parametrize(
-    "line", [CAST, "double-rounding --high 1.001", "shapes", "models", "explain e4m3 0x2A", "help train", "help"]
+    "line",
+    [
+        CAST,
+        "accumulate --k 32,128 --rows 4 --columns 4",
+        "double-rounding --high 1.001",
+        "shapes",
+        "models",
+        "explain e4m3 0x2A",
+        "help train",
+        "help",
+    ],
 )
 def test_a_terminal_of_20_columns_gets_all_words(line):
     def words(text):  # a block of columns repeats the labels of its rows
