@@ -38,6 +38,8 @@ _PIECE = 2**22  # how many elements NumPy copies at a time
 _FORMATS = {known.name: known for known in _core.formats()}
 _PROFILES = {known.name: known for known in _core.profiles()}
 _BYTE, _WORD = np.dtype(np.uint8), np.dtype(np.uint16)
+#: The element types of codes, by the names of formats: to ask a format for its bits takes longer.
+_WORDS = {name: _BYTE if known.bits <= 8 else _WORD for name, known in _FORMATS.items()}
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _Entry = TypeVar("_Entry")
@@ -194,6 +196,8 @@ def as_codes(
     ValueError where the element type carries another format than ``format``.
     """
     array, name = as_array(x, argument)
+    if name == "uint8" and (format is None or (type(format) is str and _WORDS.get(format) is _BYTE)):
+        return contiguous(array), _FORMATS[format or "e4m3"]
     carried = carried_format(name)
     wanted = None if format is None else as_format(format, format_argument)
     if carried is not None:
@@ -386,13 +390,17 @@ def as_profile(value: Any, argument: str) -> Profile:
     return named(argument, _core.find_profile, check_name(value, argument, " or a Profile"))
 
 
-def code_dtype(format: Format) -> np.dtype[Any]:
-    """The element type of a format's codes."""
+def code_dtype(format: Format, name: Any = None) -> np.dtype[Any]:
+    """The element type of a format's codes; ``name`` may be what the format was found by."""
+    if type(name) is str and name in _WORDS:
+        return _WORDS[name]
     return _BYTE if format.bits <= 8 else _WORD
 
 
 def check_real(value: Any, argument: str) -> float:
     """``value`` as a float."""
+    if type(value) is float:
+        return value
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{argument} must be a number, not {kind_of(value)}")
     try:

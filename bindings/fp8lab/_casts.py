@@ -163,11 +163,12 @@ def encode(
         random_bits, random_count, check_choice(random_sharing, "random_sharing", ("none", "ptx")), array.size
     )
     number = check_threads(threads, array.size)
-    result = output(out, array.shape, code_dtype(own))
+    result = output(out, array.shape, code_dtype(own, format))
     if out is not None:
         array, words = apart(array, result), None if words is None else apart(words, result)
     if via is None:
-        check_unread("via", via_profile=via_profile, via_rounding=via_rounding)
+        if via_profile is not None or via_rounding is not None:
+            check_unread("via", via_profile=via_profile, via_rounding=via_rounding)
         _core.encode(array, source, result, own, policy, mode, words, count, random_sharing == "ptx", number)
         return result
     if words is not None:

@@ -357,7 +357,10 @@ def with_kinds(codes: Comparison, a: Array, b: Quantized, input: Array | None) -
     differs = np.ascontiguousarray(differs.T if is_turned else differs)
     kinds = _core.kinds_of_elements(x, "float32", b.recipe._core(), False)
     told = _core.findings_by_kind(kinds, differs.reshape(-1))
-    return dataclasses.replace(codes, findings=(*codes.findings, *told))
+    # Ties that the recipe's own scales make are told of them, and not again of scales that powers of two might be.
+    are_ties = any(one.startswith(_TIES) for one in told)
+    kept = [one for one in codes.findings if not (are_ties and one.startswith(_TIES))]
+    return dataclasses.replace(codes, findings=(*kept, *told))
 
 
 def _differing(a: Array, b: Array, shape: tuple[int, ...]) -> Array:
@@ -397,5 +400,6 @@ def _others(a: Quantized, b: Quantized) -> list[str]:
 
 
 _FORMATS = {known.name for known in _core.formats()}
+_TIES = "Every one is an exact tie"  # so a finding begins
 
 _guard(__name__, __all__)

@@ -58,7 +58,7 @@ __all__ = [
 
 _OUT_DTYPES = ("float16", "bfloat16", *(f.name for f in _core.formats() if f.bits <= 8))
 _WIDE_DTYPES = ("float32", "float64")
-_REMEMBERED = (str, int, type(None))  # equal values of these types make equal recipes
+_REMEMBERED = frozenset((str, int, type(None)))  # equal values of these types make equal recipes
 _E2M1 = _core.find_format("e2m1")
 _NONE = np.empty(0, np.float32)
 
@@ -246,6 +246,9 @@ def gemm_operand(
     """An operand of arrays, its number of rows, and its K."""
     matrix = matrix_of(x, argument, format)
     operand = matrix.operand(transposed)
+    rows, depth = matrix.shape[::-1] if transposed else matrix.shape
+    if scale is None:
+        return operand, rows, depth
     scales, number = _split_scale(scale)
     name = f"scale_{argument}"
     if scales is not None:
@@ -258,28 +261,35 @@ def gemm_operand(
     if not math.isfinite(tensor):
         raise ValueError(f"{name} must be finite, not {tensor}")
     operand.set_tensor(tensor)
-    rows, depth = matrix.shape[::-1] if transposed else matrix.shape
     return operand, rows, depth
 
 
 def _operands(
-    a: Any, b: Any, model: MmaModel, layout: str, scale_layout: str, **given: Any
+    a: Any,
+    b: Any,
+    model: MmaModel,
+    layout: str,
+    scale_layout: str,
+    format_a: str | Format | None,
+    format_b: str | Format | None,
+    scale_a: Any,
+    scale_b: Any,
 ) -> tuple[_core.Operand | _core.Quantized, _core.Operand | _core.Quantized, tuple[int, int], int]:
     """Both operands of ``gemm``, the shape of the product, and K."""
     if isinstance(a, Quantized) or isinstance(b, Quantized):
         for x, argument, other in ((a, "a", "b"), (b, "b", "a")):
             if not isinstance(x, Quantized):
                 raise TypeError(f"{argument} must be a Quantized, as {other} is, not {kind_of(x)}")
-        wanted = {
-            "layout": None if layout == "nt" else layout,
-            "scale_layout": None if scale_layout == "compact" else scale_layout,
-        }
-        check_unread("arrays; a Quantized has its own", **given, **wanted)
+        check_unread(
+            "arrays; a Quantized has its own", format_a=format_a, format_b=format_b, scale_a=scale_a, scale_b=scale_b,
+            layout=None if layout == "nt" else layout,
+            scale_layout=None if scale_layout == "compact" else scale_layout,
+        )  # fmt: skip
         rows, columns = (q.shape[q.direction == "columnwise"] for q in (a, b))
         return a._core, b._core, (rows, columns), a.shape[a.direction != "columnwise"]
     swizzled = scale_layout == "swizzled"
-    left, rows, depth = gemm_operand(a, "a", given["format_a"], given["scale_a"], model, layout[0] == "t", swizzled)
-    right, columns, _ = gemm_operand(b, "b", given["format_b"], given["scale_b"], model, layout[1] == "n", swizzled)
+    left, rows, depth = gemm_operand(a, "a", format_a, scale_a, model, layout[0] == "t", swizzled)
+    right, columns, _ = gemm_operand(b, "b", format_b, scale_b, model, layout[1] == "n", swizzled)
     return left, right, (rows, columns), depth
 
 
@@ -326,14 +336,26 @@ PRODUCTS = 16
 
 
 def _composition_of(
-    recipe: Any, model: Any, out_dtype: Any, out_profile: Any, **given: Any
+    recipe: Any,
+    model: Any,
+    promote_k: Any,
+    scale_order: Any,
+    split_k: Any,
+    split_order: Any,
+    c_enters: Any,
+    zero_rule: Any,
+    out_dtype: Any,
+    out_profile: Any,
 ) -> tuple[_core.GemmRecipe, MmaModel, str | Format]:
     """The recipe that arguments of ``gemm`` make, its model and the element type of the result."""
     if out_dtype is not None:
         is_wide = check_name(out_dtype, "out_dtype") == "float64"  # which FP64 models alone give
         check_choice(out_dtype, "out_dtype", ("float64" if is_wide else "float32", *_OUT_DTYPES))
     output = _output_of(recipe, model, out_dtype, out_profile)
-    made = recipe_with(recipe, model, out_dtype=output, out_profile=out_profile, **given)
+    made = recipe_with(
+        recipe, model, promote_k=promote_k, scale_order=scale_order, split_k=split_k, split_order=split_order,
+        c_enters=c_enters, zero_rule=zero_rule, out_dtype=output, out_profile=out_profile,
+    )  # fmt: skip
     core = as_gemm_model(made.model)
     return made._core(), core, "float64" if core.accumulator == "float64" else made.output
 
@@ -456,33 +478,18 @@ def gemm(
         Quantized that the model does not take, the message names the models that do; ``takes`` asks.
     """
     # A recipe takes longer to make and to check than a small GEMM to compute: that of names and numbers is remembered.
-    of_names = all(
-        type(one) in _REMEMBERED
-        for one in (
-            recipe,
-            model,
-            promote_k,
-            scale_order,
-            split_k,
-            split_order,
-            c_enters,
-            zero_rule,
-            out_dtype,
-            out_profile,
-        )
-    )
-    recipe_core, core, output = (_remembered_composition if of_names else _composition_of)(
-        recipe, model, out_dtype, out_profile, promote_k=promote_k, scale_order=scale_order, split_k=split_k,
-        split_order=split_order, c_enters=c_enters, zero_rule=zero_rule,
-    )  # fmt: skip
+    said = recipe, model, promote_k, scale_order, split_k, split_order, c_enters, zero_rule, out_dtype, out_profile
+    of_names = _REMEMBERED.issuperset(map(type, said))
+    recipe_core, core, output = (_remembered_composition if of_names else _composition_of)(*said)
     layout = check_choice(layout, "layout", ("nt", "nn", "tn", "tt"))
     scale_layout = check_choice(scale_layout, "scale_layout", ("compact", "swizzled"))
     left, right, shape, depth = _operands(
-        a, b, core, layout, scale_layout, format_a=format_a, format_b=format_b, scale_a=scale_a, scale_b=scale_b
+        a, b, core, layout, scale_layout, format_a, format_b, scale_a, scale_b
     )  # fmt: skip
-    for operand in (left, right):
-        if isinstance(operand, _core.Operand):
-            named("tf32_rounding", operand.set_tf32_rounding, check_name(tf32_rounding, "tf32_rounding"))
+    if type(tf32_rounding) is not str or tf32_rounding != "nearest_away":  # which an operand has as it is made
+        for operand in (left, right):
+            if isinstance(operand, _core.Operand):
+                named("tf32_rounding", operand.set_tf32_rounding, check_name(tf32_rounding, "tf32_rounding"))
     wide = output == "float64"
     if wide:
         for argument, value in (("c", c), ("bias", bias), ("activation_input", activation_input)):

@@ -101,9 +101,10 @@ inline constexpr std::int8_t least_narrow_sum = -32;
 /// Products and scales, all in all, that fuse() takes have exponents in [-limit, limit].
 inline constexpr int fuse_exponent_limit = 100;
 
-/// Where a step finds its factors. `width`: from one of K to the next.
+/// Where a step finds its factors. `width`: from one of K to the next. Inlined, for a call takes as long as the step.
 template <typename Exponent>
-FactorsOf<Exponent> at_step(const FuseShape& shape, const FactorsOf<Exponent>& x, std::size_t step, std::size_t width) {
+[[gnu::always_inline]] inline FactorsOf<Exponent> at_step(const FuseShape& shape, const FactorsOf<Exponent>& x,
+                                                          std::size_t step, std::size_t width) {
   const std::size_t k = step * shape.products;
   const std::size_t block = shape.block == 0 ? 0 : k / shape.block;
   return {x.values + k * width,

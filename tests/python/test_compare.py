@@ -246,6 +246,7 @@ def test_what_a_recipe_makes_of_all_elements_that_differ_is_said(direction):
     said, differing = findings(fp8lab.encode(scaled.astype(np.float32), "e4m3", rounding="nearest_away"))
     equal = is_tie.sum() - differing
     assert differing > 100 and re.search(rf"is an exact tie[^.]*\. {equal} elements that are equal", said), said
+    assert said.count("is an exact tie") == 1, said
     small = (q.codes & 0x7F) < 8
     said, differing = findings(np.where(small, q.codes & 0x80, q.codes).astype(np.uint8))
     equal = is_subnormal.sum() - differing

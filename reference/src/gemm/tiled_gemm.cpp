@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <memory>
 #include <numeric>
 
 #include "fp8lab/formats/decode.hpp"
@@ -43,11 +44,15 @@ class TiledGemm::Tile {
  public:
   float* accumulators(std::size_t row = 0) { return accumulators_[row]; }
   float* promoted(std::size_t row) { return promoted_[row]; }
-  void clear() { *this = {}; }
+  /// A small GEMM takes as long as that of all sums, of which those promoted are there where some are.
+  void clear(bool promotes) {
+    std::fill_n(&accumulators_[0][0], most_block_rows * tile_columns, 0.0F);
+    if (promotes) std::fill_n(&promoted_[0][0], most_block_rows * tile_columns, 0.0F);
+  }
 
  private:
-  alignas(64) float accumulators_[most_block_rows][tile_columns] = {};
-  alignas(64) float promoted_[most_block_rows][tile_columns] = {};
+  alignas(64) float accumulators_[most_block_rows][tile_columns];
+  alignas(64) float promoted_[most_block_rows][tile_columns];
 };
 
 TiledGemm::TiledGemm(const FactorReader& a, const FactorReader& b, const GemmRecipe& recipe, std::span<const float> c,
@@ -150,10 +155,10 @@ void TiledGemm::rows(std::size_t first, std::size_t count, std::span<float> out)
   const bool tiny = std::ranges::any_of(c, [](float x) { return x != 0 && std::abs(x) < tiny_accumulator; });
   const bool scalar = !vector_ || (tiny && scalar_if_tiny_);
   const std::unique_ptr<RowBlock> block = (scalar ? scalar_ : vector_)->rows(first, count, tiny);
-  std::vector<Tile> ranges(ranges_.size());
+  const auto ranges = std::make_unique_for_overwrite<Tile[]>(ranges_.size());
   for (std::size_t tile = 0; tile * tile_columns < columns; ++tile) {
-    for (std::size_t r = 0; r < ranges.size(); ++r) {
-      ranges[r].clear();
+    for (std::size_t r = 0; r < ranges_.size(); ++r) {
+      ranges[r].clear(promote_k_ != 0);
       if (r == 0) start(c, tile, ranges[r]);
       accumulate(ranges_[r], first, count, tile, *block, ranges[r]);
     }
