@@ -270,8 +270,8 @@ def _operands(
     model: MmaModel,
     layout: str,
     scale_layout: str,
-    format_a: str | Format | None,
-    format_b: str | Format | None,
+    format_a: FormatName | Format | None,
+    format_b: FormatName | Format | None,
     scale_a: Any,
     scale_b: Any,
 ) -> tuple[_core.Operand | _core.Quantized, _core.Operand | _core.Quantized, tuple[int, int], int]:
