@@ -9,6 +9,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <system_error>
 #include <unordered_map>
 #include <utility>
 
@@ -27,9 +28,19 @@ namespace fs = std::filesystem;
 constexpr std::string_view npy_begin = "\x93NUMPY";
 constexpr std::string_view zip_begin = "PK\3\4";
 
+// These ask without an exception: what cannot be asked is opened then, and the message is that of all files.
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+bool is_folder(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
+
 /// A JSON file of at most 2^26 bytes; null where there is none. Throws std::runtime_error.
 nlohmann::json read_json(const fs::path& path) {
-  if (!fs::exists(path)) return {};
+  if (!is_there(path)) return {};
   const StoredFile file(path);
   constexpr std::uint64_t most = std::uint64_t{1} << 26;
   if (file.size() > most) file.fail("it has more than 2^26 bytes");
@@ -43,9 +54,12 @@ nlohmann::json read_json(const fs::path& path) {
 /// The files of a directory whose names end so, in natural order.
 std::vector<fs::path> files_ending(const fs::path& directory, std::string_view end) {
   std::vector<fs::path> found;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    if (entry.path().filename().native().ends_with(end) && !entry.is_directory()) found.push_back(entry.path());
+  std::error_code error;
+  fs::directory_iterator entry(directory, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    if (entry->path().filename().native().ends_with(end) && !is_folder(entry->path())) found.push_back(entry->path());
   }
+  if (error) throw std::runtime_error(cannot_read(in_one_line(directory.native()), error.message()));
   std::ranges::sort(found, [](const fs::path& a, const fs::path& b) { return comes_before(a.native(), b.native()); });
   return found;
 }
@@ -53,7 +67,7 @@ std::vector<fs::path> files_ending(const fs::path& directory, std::string_view e
 /// The index of a directory: of several the one of that name.
 std::optional<fs::path> find_index(const fs::path& directory) {
   const fs::path usual = directory / "model.safetensors.index.json";
-  if (fs::exists(usual)) return usual;
+  if (is_there(usual)) return usual;
   const std::vector<fs::path> found = files_ending(directory, ".safetensors.index.json");
   if (found.empty()) return std::nullopt;
   return found.front();
@@ -167,7 +181,7 @@ struct Checkpoint::Content {
   std::map<std::string, std::string> find_files() {
     std::map<std::string, std::string> weight_map;
     std::optional<fs::path> index;
-    if (fs::is_directory(path)) {
+    if (is_folder(path)) {
       index = find_index(path);
       if (!index) {
         for (const std::string_view end : {".safetensors", ".gguf", ".npz", ".npy"}) {
@@ -218,7 +232,7 @@ struct Checkpoint::Content {
       for (const auto& [tensor, file] : weight_map) {
         if (files[f].filename() == file) lost.push_back(tensor);
       }
-      if (has_index && !fs::exists(files[f])) {
+      if (has_index && !is_there(files[f])) {
         std::string words = "the index sends " + count_of(lost.size(), "tensor") + " to this file, which is not there";
         if (!first_reason) first_reason = cannot_read(in_one_line(files[f].native()), "there is no such file");
         add(FileFault::missing_shard, files[f], std::move(lost), std::move(words));
@@ -402,7 +416,7 @@ struct Checkpoint::Content {
   }
 
   void read_configs() {
-    const fs::path directory = fs::is_directory(path) ? path : path.parent_path();
+    const fs::path directory = is_folder(path) ? path : path.parent_path();
     for (const auto& [name, into] :
          {std::pair{"config.json", &config}, std::pair{"hf_quant_config.json", &hf_quant_config}}) {
       try {

@@ -188,6 +188,8 @@ TEST_CASE("what is wrong with the files of a checkpoint is told, and the rest is
 TEST_CASE("nothing that can be read is an error, and pickled files are not read") {
   const Scratch scratch;
   CHECK_THAT(refusal_of(scratch.path / "none"), ContainsSubstring("there is no such file"));
+  CHECK_THAT(refusal_of(std::string(100'000, 'x')),
+             ContainsSubstring("cannot read xx") && ContainsSubstring("too long"));
   CHECK_THAT(refusal_of(scratch.path), ContainsSubstring("no .safetensors, .gguf, .npz or .npy file"));
   put(scratch.path / "pytorch_model.bin", "\x80\x02}q.");
   CHECK_THAT(refusal_of(scratch.path), ContainsSubstring("to read them is to run them"));
