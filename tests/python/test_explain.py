@@ -2,6 +2,7 @@
 """``explain``: what is told of a code, against ml_dtypes and exact fractions; and what notebooks and frames show."""
 
 import html.parser
+import io
 import sys
 import types
 from fractions import Fraction
@@ -212,3 +213,17 @@ def test_histograms_and_curves_are_drawn(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"plot\(\) needs matplotlib: pip install matplotlib"):
         document.plot()
+
+
+def test_plots_are_drawn_by_matplotlib(monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    plt = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed: pip install matplotlib")
+    curves = fp8lab.experiments.scaling(rows=32, columns=32, steps=3, recipes=["te_mxfp8"], delayed=[]).plot()
+    assert [line.get_label() for line in curves.get_lines()] == ["te_mxfp8"]
+    bars = fp8lab.histogram(X).plot(plt.figure().gca())
+    drawn = [*bars.patches, *bars.get_lines(), *bars.collections]
+    assert drawn
+    with io.BytesIO() as picture:
+        curves.figure.savefig(picture, format="png")
+        assert picture.getvalue().startswith(b"\x89PNG")
+    plt.close("all")
