@@ -65,12 +65,14 @@ HeldTensor held(std::span<const T> values, const py::array& x) {
 
 // The functions below list the registered experiments.
 
-/// A pair: (array, type of its elements), (name, a recipe of any kind) or (count, factor).
+/// A pair: (array, type of its elements), perhaps with a name behind them; (name, a recipe of any kind) or (count,
+/// factor).
 Entry entry_of_pair(const py::tuple& pair) {
   if (py::isinstance<py::array>(pair[0])) {
     const auto x = pair[0].cast<py::array>();
     HeldTensor tensor{{std::span<const float>(), 0, 0}};
     with_source(x, pair[1].cast<std::string>(), [&](auto values) { tensor = held(values, x); });
+    if (pair.size() > 2) tensor.name = pair[2].cast<std::string>();
     return tensor;
   }
   if (py::isinstance<Recipe>(pair[1])) {

@@ -60,6 +60,7 @@ GROUPS = {
     "_units": "Special function units and CUDA's functions",
     "_measures": "Errors and histograms",
     "_distributions": "Distributions",
+    "_check": "Checking a model",
     "_compare": "Comparing",
     "_diagnose": "The doctor of quantized tensors",
     "_gemm_doctor": "The doctor of GEMMs",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # what __getattr__ does, as a type checker and bindings/stubs
     from fp8lab import operators as operators
     from fp8lab._bounds import *
     from fp8lab._casts import *
+    from fp8lab._check import *
     from fp8lab._compare import *
     from fp8lab._delayed import *
     from fp8lab._diagnose import *

@@ -79,7 +79,10 @@ def _as_delayed(value: Any, argument: str) -> Any:
 
 
 def _as_tensors(value: Any, argument: str) -> list[Any]:
-    """The arrays of one array or of several."""
+    """The arrays of one array, of several, or of a mapping that names them."""
+    if isinstance(value, Mapping):
+        named = {check_name(name, f"a name in {argument}"): array for name, array in value.items()}
+        return [(*as_floats(array, f"{argument}[{short(name)!r}]"), name) for name, array in named.items()]
     if hasattr(type(value), "__array__"):
         return [as_floats(value, argument)]
     place = itertools.count()
@@ -90,6 +93,15 @@ def _as_outliers(value: Any, argument: str) -> tuple[int, float]:
     if not isinstance(value, tuple) or len(value) != 2:
         raise TypeError(f"{argument} must be a tuple of two numbers, (count, factor)")
     return check_int(value[0], argument, 0, 2**40), check_real(value[1], argument)
+
+
+def _as_amax(value: Any, argument: str) -> Any:
+    """A magnitude, or ``"auto"``."""
+    if isinstance(value, str):
+        if value != "auto":
+            raise ValueError(f"{argument} must be a number or 'auto', not {short(value)!r}")
+        return value
+    return check_real(value, argument)
 
 
 def _as_trace(value: Any, argument: str) -> Any:
@@ -125,10 +137,11 @@ _KINDS: dict[str, tuple[Callable[[Any, str], Any], str]] = {
     "delayed": (_as_delayed, "str | Delayed"),
     "tensor": (as_floats, "Any"),
     "outliers": (_as_outliers, "tuple[int, float]"),
+    "amax": (_as_amax, "float | str"),
     "trace": (_as_trace, "str | os.PathLike[str] | Mapping[str, Any]"),
 }
 #: The suffixes of a path that may be given as a text in place of an array.
-SUFFIXES = (".npy", ".safetensors")
+SUFFIXES = (".npy", ".safetensors", ".index.json")
 _SINGLE = (
     Delayed,
     DelayedVersion,
@@ -195,9 +208,10 @@ def _with_files(facts: Facts, given: dict[str, Any]) -> tuple[dict[str, Any], di
         for path in paths:
             if not _is_path(path):
                 raise TypeError(f"{name} must have arrays or paths, not both")
-            if isinstance(path, str) and not path.lower().endswith(SUFFIXES):
+            if isinstance(path, str) and not path.lower().endswith(SUFFIXES) and not os.path.isdir(path):
                 raise ValueError(
-                    f"{name} must be an array, or the path of a .npy or .safetensors file, not {short(path)!r}"
+                    f"{name} must be an array, or the path of a .npy or .safetensors file, an index or a folder, "
+                    f"not {short(path)!r}"
                 )
         if given.get(file) is not None:
             raise ValueError(f"{name} cannot be given with {file}")

@@ -17,6 +17,7 @@ HOMES = {
     "profiles": "_casts",
     "roundings": "_casts",
     "unpack_pairs": "_casts",
+    "check": "_check",
     "Comparison": "_compare",
     "Distance": "_compare",
     "Mismatch": "_compare",

@@ -52,6 +52,7 @@ struct Scale {
   double scale;
   std::optional<double> amax = {};
   bool is_best = false;
+  bool is_own_amax = false;
 };
 
 std::vector<Scale> scales_of(const CastArguments& arguments, const ChosenFormat& format) {
@@ -59,9 +60,14 @@ std::vector<Scale> scales_of(const CastArguments& arguments, const ChosenFormat&
   std::ranges::transform(arguments.scales, std::back_inserter(scales), [](double scale) { return Scale{scale}; });
   const double largest = max_value(format.format);
   for (const double amax : arguments.amaxes) scales.push_back({largest / amax, amax});
-  if (arguments.best_scale) {
-    const Distribution* distribution = distribution_of(arguments.source);
-    if (distribution == nullptr) refuse("best_scale needs the values of a distribution or of the grid, not a tensor");
+  if (arguments.own_amax) scales.push_back({.scale = 0, .is_own_amax = true});
+  const Distribution* distribution = distribution_of(arguments.source);
+  if (arguments.best_scale && distribution == nullptr) {
+    if (!format.format.is_signed || format.format.bits() > 8) {
+      refuse("best_scale of ", in_quotes(format.name), ": a format with a sign and at most 8 bits is needed");
+    }
+    scales.push_back({.scale = 0, .is_best = true});
+  } else if (arguments.best_scale) {
     try {
       scales.push_back({fp8lab::best_scale(format.format, *distribution).scale, {}, true});
     } catch (const std::invalid_argument& error) {
@@ -218,6 +224,24 @@ void count_codes(MeasuredCast& measured) {
   }
 }
 
+/// The cast with the scale that it takes from the values of a tensor.
+Cast with_scale_of(const Cast& cast, const Magnitudes& magnitudes) {
+  Cast known = cast;
+  if (!cast.needs_tensor()) return known;
+  known.scale = 1;
+  if (cast.is_own_amax) {
+    known.amax = static_cast<double>(magnitudes.amax());
+    if (magnitudes.amax() > 0) known.scale = max_value(cast.format.format) / *known.amax;
+  } else if (const std::optional<BestScale> best = magnitudes.best_scale(cast.format.format)) {
+    known.scale = best->scale;
+  }
+  return known;
+}
+
+void check_scale_of(const Cast& cast, const SourceTensor& facts) {
+  facts.type == ElementType::float64 ? check_scale<double>(cast) : check_scale<float>(cast);
+}
+
 /// Calls use(values) for every block of a tensor, in the type that what comes back has.
 template <typename Use>
 void for_each_block(const TensorStream& stream, std::size_t tensor, OutDtype out_dtype, const Use& use) {
@@ -279,7 +303,7 @@ std::vector<Cast> casts_of(const CastArguments& arguments) {
         check_deterministic(rounding);
         for (const Scale& scale : scales) {
           if (casts.size() == most_casts) refuse("at most ", most_casts, " casts can be measured at once");
-          casts.push_back({format, profile, rounding, scale.scale, scale.amax, scale.is_best});
+          casts.push_back({format, profile, rounding, scale.scale, scale.amax, scale.is_best, scale.is_own_amax});
         }
       }
     }
@@ -297,7 +321,7 @@ CastResult run_cast(const CastArguments& arguments, const Progress& progress) {
     refuse("exact needs the values of a distribution or of the grid, not a tensor");
   }
   const TensorStream stream(arguments.source, {.takes_empty = true, .threads = arguments.threads});
-  CastResult result{arguments, stream.description(), stream.all_facts(), {}};
+  CastResult result{arguments, stream.description(), stream.all_facts(), stream.left_out(), {}, {}};
   if (stream.elements() == 0) refuse(result.source, ": there are no elements to cast");
   if (casts.size() * stream.count() > most_casts) {
     refuse("at most ", most_casts, " casts can be measured at once, not ", casts.size(), " of each of ", stream.count(),
@@ -305,25 +329,35 @@ CastResult run_cast(const CastArguments& arguments, const Progress& progress) {
   }
   for (MeasuredCast& each : casts) {
     for (const SourceTensor& facts : result.tensors) {
-      facts.type == ElementType::float64 ? check_scale<double>(each.cast) : check_scale<float>(each.cast);
+      if (!each.cast.needs_tensor()) check_scale_of(each.cast, facts);
     }
     if (arguments.exact && has_exact_sqnr(each.cast)) {
       each.exact_sqnr_db = fp8lab::exact_sqnr_db(each.cast.format.format, *distribution, each.cast.scale);
     }
   }
   // 2. Every cast of every block.
+  const bool needs_tensor = std::ranges::any_of(casts, [](const MeasuredCast& one) { return one.cast.needs_tensor(); });
   const double work = stream.elements() * static_cast<double>(casts.size());
   double done = 0;
   for (std::size_t tensor = 0; tensor < stream.count(); ++tensor) {
     const std::size_t first = result.casts.size();
-    for (const MeasuredCast& each : casts) result.casts.emplace_back(each).tensor = tensor;
+    Magnitudes magnitudes;
+    if (needs_tensor) stream.for_each_block(tensor, [&](auto values) { magnitudes.add(values); });
+    for (const MeasuredCast& each : casts) {
+      MeasuredCast& added = result.casts.emplace_back(each);
+      added.tensor = tensor;
+      if (each.cast.needs_tensor()) added.cast = with_scale_of(each.cast, magnitudes);
+      if (each.cast.needs_tensor()) check_scale_of(added.cast, result.tensors[tensor]);
+    }
     for_each_block(stream, tensor, arguments.out_dtype, [&](auto values) {
+      if (!needs_tensor) magnitudes.add(values);
       for (MeasuredCast& each : std::span(result.casts).subspan(first)) {
         measure(values, arguments.threads, each);
         done += static_cast<double>(values.size());
         if (progress) progress(done / work);
       }
     });
+    result.values.push_back({static_cast<double>(magnitudes.amax()), magnitudes.concentration()});
   }
   for (MeasuredCast& each : result.casts) count_codes(each);
   return result;

@@ -12,6 +12,7 @@
 #include "fp8lab/reference/measure/histogram.hpp"
 #include "kit/chosen.hpp"
 #include "kit/document.hpp"
+#include "kit/magnitudes.hpp"
 #include "kit/picture.hpp"
 #include "kit/progress.hpp"
 #include "kit/tensor_source.hpp"
@@ -26,8 +27,10 @@ struct CastArguments {
   std::vector<Rounding> roundings;  ///< empty: each profile's own
   std::vector<double> scales;       ///< empty: 1, unless amaxes or best_scale give scales
   std::vector<double> amaxes;       ///< magnitudes that a scale of largest / amax maps to the format's largest value
-  bool best_scale = false;          ///< also the scale of the highest exact SQNR of a saturating cast to nearest
-  bool exact = false;               ///< also the exact SQNR of each cast that has one
+  bool own_amax = false;            ///< also the scale of each tensor's own amax; 1 where that is 0
+  bool best_scale = false;          ///< also the scale of the highest exact SQNR of a saturating cast to nearest; of
+                            ///< tensors of files and arrays that of Magnitudes::best_scale(), 1 where it has none
+  bool exact = false;                      ///< also the exact SQNR of each cast that has one
   OutDtype out_dtype = OutDtype::float32;  ///< of what comes back
   int threads = 1;                         ///< changes nothing but the time
 };
@@ -40,6 +43,10 @@ struct Cast {
   double scale;
   std::optional<double> amax;  ///< the magnitude that gave the scale, where one did
   bool is_best_scale;
+  bool is_own_amax = false;  ///< the amax is the tensor's own
+
+  /// Whether the scale is not known before the tensor.
+  [[nodiscard]] bool needs_tensor() const { return is_own_amax || (is_best_scale && scale == 0); }
 
   [[nodiscard]] CastPolicy policy() const;
 };
@@ -96,11 +103,19 @@ struct MeasuredCast {
   [[nodiscard]] std::vector<NamedHistogram> histograms() const;
 };
 
+/// What the values of a tensor are like: those that are finite, in float32.
+struct TensorOfCast {
+  double amax = 0;
+  std::optional<Concentration> concentration;
+};
+
 struct CastResult {
   CastArguments arguments;
   std::string source;  ///< one line that says what was cast
   std::vector<SourceTensor> tensors;
-  std::vector<MeasuredCast> casts;  ///< all casts of the first tensor, then those of the next one
+  std::vector<LeftOutTensor> left_out = {};
+  std::vector<TensorOfCast> values = {};  ///< of each tensor
+  std::vector<MeasuredCast> casts;        ///< all casts of the first tensor, then those of the next one
 };
 
 /// The casts that the arguments ask for: for each format, each profile and each rounding those with the scales, then

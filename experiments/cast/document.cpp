@@ -16,6 +16,7 @@
 #include "cast/cast.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/refuse.hpp"
 #include "kit/experiment.hpp"
 #include "kit/tensor_arguments.hpp"
 
@@ -150,6 +151,36 @@ void add_histograms(const CastResult& result, std::vector<Section>& sections) {
   sections.emplace_back(std::move(others));
 }
 
+/// The amax of the tensor, or of the least and the largest, and whose energy it is.
+void add_values(const CastResult& result, Text& text) {
+  const std::vector<std::string> names = names_in_tables(result.tensors);
+  const auto [least, most] = std::ranges::minmax_element(result.values, {}, &TensorOfCast::amax);
+  const auto name = [&](auto one) { return names[static_cast<std::size_t>(one - result.values.begin())]; };
+  if (result.values.size() == 1) {
+    text.paragraphs.push_back(fmt::format("The largest magnitude, amax: {:.6g}", least->amax));
+  } else {
+    text.paragraphs.push_back(fmt::format("The largest magnitude of a tensor, amax: from {:.6g} ({}) to {:.6g} ({})",
+                                          least->amax, name(least), most->amax, name(most)));
+  }
+  constexpr std::size_t most_told = 5;
+  std::size_t told = 0;
+  for (std::size_t i = 0; i < result.values.size() && told < most_told; ++i) {
+    const std::optional<Concentration>& few = result.values[i].concentration;
+    if (!few) continue;
+    const std::string where = names[i].empty() ? "" : names[i] + ": ";
+    text.paragraphs.push_back("Warning: " + where + concentration_words(*few, result.tensors[i].size()));
+    ++told;
+  }
+}
+
+Table tensors_with_amax(const CastResult& result) {
+  Table table = tensors_table(result.tensors);
+  Numbers amaxes;
+  for (const TensorOfCast& one : result.values) amaxes.push_back(one.amax);
+  table.columns.push_back({{"amax"}, std::move(amaxes)});
+  return table;
+}
+
 Text intro(const CastResult& result) {
   Text text{.name = "intro", .paragraphs = {"Casting " + result.source}};
   if (const auto* draws = std::get_if<Draws>(&result.arguments.source)) {
@@ -159,6 +190,7 @@ Text intro(const CastResult& result) {
   const char* type = has_float64 ? "float64 where the values are float64, or float32" : "float32";
   if (result.arguments.out_dtype == OutDtype::source) type = "the type of the values";
   text.paragraphs.push_back(fmt::format("What comes back: decode(encode(x * scale)) * (1 / scale), in {}.", type));
+  add_values(result, text);
   std::string common;
   const auto add = [&](const char* what, const auto& value_of) {
     if (!is_common(result, value_of)) return;
@@ -230,6 +262,7 @@ Text reading(const CastResult& result) {
 struct CastOptions {
   CastArguments arguments;
   TensorArguments tensors;
+  std::vector<ChosenAmax> amaxes;
 };
 
 void describe(CastOptions& options, ArgumentList& list) {
@@ -248,9 +281,12 @@ void describe(CastOptions& options, ArgumentList& list) {
       .by_default("the rounding of each profile");
   list.add("scales", arguments.scales, "factors before the cast, which are divided out after it")
       .by_default("1, or those of amax and best_scale");
-  list.add("amax", arguments.amaxes, "magnitudes that become the format's largest value: scale = largest / amax")
+  list.add("amax", options.amaxes,
+           "magnitudes that become the format's largest value: scale = largest / amax; auto is the tensor's own amax")
       .by_default("none");
-  list.add("best_scale", arguments.best_scale, "also cast with the scale that has the highest exact SQNR");
+  list.add("best_scale", arguments.best_scale,
+           "also cast with the scale that has the highest exact SQNR; of tensors of files and arrays the best of 32 a "
+           "binade and what is found between its neighbours");
   list.add("exact", arguments.exact, "also compute the exact SQNR of the distribution, which is free of chance");
   list.add("out_dtype", arguments.out_dtype,
            "the type of what comes back: float32 (float64 where the values are float64), or source, the type of the "
@@ -261,6 +297,10 @@ void describe(CastOptions& options, ArgumentList& list) {
 Document run(const CastOptions& options, const Context& context) {
   CastArguments arguments = options.arguments;
   arguments.source = options.tensors.source();
+  for (const ChosenAmax& one : options.amaxes) {
+    if (one.amax) arguments.amaxes.push_back(*one.amax);
+    if (!one.amax && std::exchange(arguments.own_amax, true)) refuse("amax has the entry auto twice");
+  }
   return document_of(run_cast(arguments, context.progress));
 }
 
@@ -273,7 +313,8 @@ Document document_of(const CastResult& result) {
   Text highest = best(result);
   if (!highest.paragraphs.empty()) document.sections.emplace_back(std::move(highest));
   add_histograms(result, document.sections);
-  document.sections.emplace_back(tensors_table(result.tensors));
+  document.sections.emplace_back(tensors_with_amax(result));
+  add_left_out(result.left_out, result.tensors.size(), document.sections);
   document.sections.emplace_back(reading(result));
   return document;
 }
@@ -291,7 +332,7 @@ std::vector<Experiment> cast_experiments() {
            "for each cast: error, relative_error, ulp_error, codes",
        .examples = {{"cast", "E4M3 and E5M2 on a million normal values"},
                     {"cast --formats e4m3 --amax 6,4 --exact", "where to clip: 6 or 4 standard deviations"},
-                    {"cast --file model.safetensors --tensor w", "a tensor of your own"},
+                    {"cast --file model.safetensors --tensor w --amax auto --best-scale", "a tensor of your own"},
                     {"cast --roundings nearest_even,toward_zero", "the bias of truncation"},
                     {"cast --best-scale --scales 1 --exact", "how much a scale can help"}},
        .small = R"({"size": 1000, "formats": ["e4m3", "e2m1", "e4m3fnuz"], "roundings": ["nearest_even", "toward_zero"],

@@ -130,11 +130,12 @@ DotOperand operand_of_tensor(const Format& format, const TensorSource& source, s
   // 1. Codes, which only files have.
   const std::string row_text = "row " + std::to_string(row) + " of ";
   if (const auto* stored = std::get_if<StoredTensors>(&source); stored != nullptr && stored->paths.size() == 1) {
-    const std::vector<TensorHeader> headers = find_tensors(stored->paths.front(), stored->names);
-    if (headers.size() == 1 && headers.front().type == ElementType::uint8) {
-      const std::string name = printable(stored->paths.front().native());
-      check_row(name, headers.front().shape, row);
-      TensorFile file(stored->paths.front(), headers.front());
+    const std::vector<FoundTensor> all = find_stored_tensors(stored->paths, stored->names).found;
+    const bool is_one = all.size() == 1 && all.front().header.dtype.empty();
+    if (is_one && all.front().header.type == ElementType::uint8) {
+      const std::string name = printable(all.front().path.native());
+      check_row(name, all.front().header.shape, row);
+      TensorFile file(all.front().path, all.front().header);
       return operand_of_codes(format, file, row, row_text + name);
     }
   }

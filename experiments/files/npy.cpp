@@ -16,7 +16,7 @@ namespace fp8lab::experiments {
 namespace {
 
 std::string allowed(OtherDtypes others) {
-  if (others == OtherDtypes::refused) return "<f4, <f8, <f2, and codes (|u1, |i1, <f1, <V1) are read";
+  if (others == OtherDtypes::refused) return "<f4, <f8, <f2, <V2 (bfloat16), and codes (|u1, |i1, <f1, <V1) are read";
   return "<f4, <f8, <f2, codes (|u1, |i1, <f1, <V1) and words (|b1, <i2, <u2, <i4, <u4, <i8, <u8, <c8, <V2) are read";
 }
 
@@ -96,9 +96,9 @@ ElementType type_of(const Bytes& bytes, std::optional<std::string_view> descr, O
   for (const std::string_view codes : {"|u1", "|i1", "<f1", "|f1", "<V1", "|V1"}) {
     if (*descr == codes) return ElementType::uint8;
   }
-  // NumPy stores an array of ml_dtypes' bfloat16 as "<V2", two bytes without a meaning.
-  const std::string_view hint = *descr == "<V2" ? "; bfloat16 is read from .safetensors" : "";
-  bytes.fail("its dtype is " + printable(*descr) + "; " + allowed(others).append(hint));
+  // NumPy stores an array of ml_dtypes' bfloat16 so: two bytes without a meaning, which no other array of numbers has.
+  if (*descr == "<V2" || *descr == "|V2") return ElementType::bfloat16;
+  bytes.fail("its dtype is " + printable(*descr) + "; " + allowed(others));
 }
 
 /// A dtype that is no ElementType, as .safetensors calls it, and a type of as many bytes. V2 is what NumPy makes of an

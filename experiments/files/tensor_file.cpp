@@ -47,6 +47,88 @@ TensorHeader read_header(Bytes bytes, std::string_view tensor) {
   return std::move(headers.front());
 }
 
+/// The place of the "}" that closes the "{" at `open`; none where nothing does.
+std::size_t closing_brace(std::string_view pattern, std::size_t open) {
+  int depth = 0;
+  for (std::size_t i = open; i < pattern.size(); ++i) {
+    if (pattern[i] == '{') ++depth;
+    if (pattern[i] == '}' && --depth == 0) return i;
+  }
+  return std::string_view::npos;
+}
+
+/// The patterns that one with {a,b} stands for; at most 4096, which no user writes by hand.
+std::vector<std::string> without_braces(std::string_view pattern) {
+  constexpr std::size_t most = 4096;
+  std::vector<std::string> done;
+  std::vector<std::string> open{std::string(pattern)};
+  while (!open.empty()) {
+    const std::string one = std::move(open.back());
+    open.pop_back();
+    const std::size_t begin = one.find('{');
+    const std::size_t end = begin == std::string::npos ? begin : closing_brace(one, begin);
+    if (end == std::string::npos) {
+      done.push_back(one);
+      continue;
+    }
+    if (done.size() + open.size() > most) {
+      throw std::invalid_argument("the pattern " + printable(pattern) + " stands for more than 4096 patterns");
+    }
+    int depth = 0;
+    for (std::size_t first = begin + 1, i = first; i <= end; ++i) {
+      if (one[i] == '{') ++depth;
+      if (one[i] == '}' && i < end) --depth;
+      if (i < end && (one[i] != ',' || depth > 0)) continue;
+      open.push_back(one.substr(0, begin) + one.substr(first, i - first) + one.substr(end + 1));
+      first = i + 1;
+    }
+  }
+  return done;
+}
+
+/// Whether the set that begins at pattern[at], "[12]", "[a-c]" or "[!12]", has the character; `at` goes behind it. A
+/// "[" that nothing closes is a character.
+bool takes_set(std::string_view pattern, std::size_t& at, char c) {
+  const std::size_t begin = at + 1 + (pattern.substr(at + 1).starts_with('!') ? 1 : 0);
+  const std::size_t end = pattern.find(']', begin + 1);
+  if (end == std::string_view::npos) return pattern[at++] == c;
+  bool has = false;
+  for (std::size_t i = begin; i < end; ++i) {
+    const bool is_range = i + 2 < end && pattern[i + 1] == '-';
+    has = has || (is_range ? pattern[i] <= c && c <= pattern[i + 2] : pattern[i] == c);
+    if (is_range) i += 2;
+  }
+  const bool is_negated = begin == at + 2;
+  at = end + 1;
+  return has != is_negated;
+}
+
+/// The same without braces.
+bool matches_plain(std::string_view pattern, std::string_view name) {
+  // Where the last '*' stands, and the end of what it takes: on a mismatch it takes one character more.
+  std::optional<std::size_t> star;
+  std::size_t taken = 0;
+  std::size_t p = 0;
+  for (std::size_t n = 0; n < name.size();) {
+    std::size_t next = p;
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      taken = n;
+    } else if (p < pattern.size() && (pattern[p] == '?'   ? (++next, true)
+                                      : pattern[p] == '[' ? takes_set(pattern, next, name[n])
+                                                          : (++next, pattern[p] == name[n]))) {
+      p = next;
+      ++n;
+    } else if (star) {
+      p = *star + 1;
+      n = ++taken;
+    } else {
+      return false;
+    }
+  }
+  return pattern.substr(p).find_first_not_of('*') == std::string_view::npos;
+}
+
 }  // namespace
 
 std::span<const Named<ElementType>> named_values(ElementType /*any*/) {
@@ -59,26 +141,11 @@ std::span<const Named<ElementType>> named_values(ElementType /*any*/) {
 
 bool names_tensor(std::string_view pattern, std::string_view name) {
   if (pattern == name) return true;
-  // Where the last '*' stands, and the end of what it takes: on a mismatch it takes one character more.
-  std::optional<std::size_t> star;
-  std::size_t taken = 0;
-  std::size_t p = 0;
-  for (std::size_t n = 0; n < name.size();) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      taken = n;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
-      ++p;
-      ++n;
-    } else if (star) {
-      p = *star + 1;
-      n = ++taken;
-    } else {
-      return false;
-    }
-  }
-  return pattern.substr(p).find_first_not_of('*') == std::string_view::npos;
+  const std::vector<std::string> plain = without_braces(pattern);
+  return std::ranges::any_of(plain, [&](const std::string& one) { return matches_plain(one, name); });
 }
+
+bool is_pattern(std::string_view name) { return name.find_first_of("*?[{") != std::string_view::npos; }
 
 std::vector<TensorHeader> find_tensors(const fs::path& path, std::span<const std::string> names, OtherDtypes others) {
   FileStream content(path);

@@ -48,9 +48,12 @@ enum class OtherDtypes : std::uint8_t {
   as_words,  ///< BOOL, C64, integers of 16 to 64 bits; and in .safetensors files any others, as bytes
 };
 
-/// Whether `pattern` names a tensor called `name`: it is that name, or becomes it where each '*' stands for any text
-/// and each '?' for one character.
+/// Whether `pattern` names a tensor called `name`: it is that name, or becomes it where each '*' stands for any text,
+/// each '?' for one character, [12], [a-c] and [!12] for one character of a set or not of it, and {a,b} for a or b.
+/// Throws std::invalid_argument where the braces stand for more than 4096 patterns.
 [[nodiscard]] bool names_tensor(std::string_view pattern, std::string_view name);
+/// Whether a name has one of these characters: it may name several tensors.
+[[nodiscard]] bool is_pattern(std::string_view name);
 
 /// The headers of the tensors of a .npy or .safetensors file that one of `names` names, in the order of these; several
 /// that one pattern names in the order of their names, where numbers count as numbers (layers.2 before layers.10).
@@ -67,8 +70,8 @@ enum class OtherDtypes : std::uint8_t {
 
 /// One tensor of a .npy or .safetensors file, read piece by piece: only the header is ever held in memory.
 ///
-/// .npy, versions 1.0 to 3.0: dtypes <f4, <f8, <f2, and codes of one byte: |u1, |i1, and <f1 and <V1 as ml_dtypes
-/// writes E5M2 and other FP8. Elements come as they are stored: where the file says
+/// .npy, versions 1.0 to 3.0: dtypes <f4, <f8, <f2, <V2 as ml_dtypes writes bfloat16, and codes of one byte: |u1,
+/// |i1, and <f1 and <V1 as ml_dtypes writes E5M2 and other FP8. Elements come as they are stored: where the file says
 /// fortran_order, the first index runs fastest; the shape is the file's all the same. What follows the array is
 /// ignored. https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 ///

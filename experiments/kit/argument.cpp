@@ -65,7 +65,8 @@ std::span<const Named<Kind>> named_values(Kind /*any*/) {
                                     Named{"delayed", Kind::delayed},
                                     Named{"tensor", Kind::tensor},
                                     Named{"outliers", Kind::outliers},
-                                    Named{"trace", Kind::trace}};
+                                    Named{"trace", Kind::trace},
+                                    Named{"amax", Kind::amax}};
   static_assert(is_in_order(kinds));
   return kinds;
 }

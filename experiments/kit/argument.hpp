@@ -51,7 +51,8 @@ enum class Kind : std::uint8_t {
   delayed,   ///< ALGORITHM:LENGTH
   tensor,    ///< an array; Python alone gives one
   outliers,  ///< COUNT,FACTOR
-  trace      ///< amaxes: a path, or in Python a mapping, too
+  trace,     ///< amaxes: a path, or in Python a mapping, too
+  amax       ///< a magnitude, or "auto"
 };
 [[nodiscard]] std::span<const Named<Kind>> named_values(Kind of_type);
 
@@ -181,6 +182,15 @@ struct ArgumentType<HeldTensor> {
             {"rows", value.values.rows()},
             {"columns", value.values.columns()}};
   }
+};
+template <>
+struct ArgumentType<ChosenAmax> {
+  static constexpr Kind kind = Kind::amax;
+  static ChosenAmax from(const Entry& entry) {
+    if (const auto* text = std::get_if<std::string>(&entry); text != nullptr && *text == "auto") return {};
+    return {ArgumentType<double>::from(entry)};
+  }
+  static Json json(const ChosenAmax& value) { return value.amax ? Json(*value.amax) : Json("auto"); }
 };
 template <>
 struct ArgumentType<OutlierLines> {

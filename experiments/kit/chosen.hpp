@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -23,6 +24,11 @@ struct ChosenFormat {
 struct ChosenProfile {
   std::string name;
   CastPolicy policy;
+};
+
+/// A magnitude that a scale maps to a format's largest value.
+struct ChosenAmax {
+  std::optional<double> amax = {};  ///< none, "auto": the largest of each tensor
 };
 
 /// The format, profile or rounding called `name`. All throw std::invalid_argument that lists the known names; the last

@@ -41,7 +41,8 @@ std::vector<std::string> choices_of(Kind kind) {
     case Kind::delayed:
     case Kind::tensor:
     case Kind::outliers:
-    case Kind::trace: break;
+    case Kind::trace:
+    case Kind::amax: break;
   }
   return {};
 }

@@ -165,7 +165,8 @@ std::string metavar_of(const Argument& argument) {
   switch (argument.kind) {
     case Kind::flag: return "";
     case Kind::integer: return "INT";
-    case Kind::number: return "FLOAT";
+    case Kind::number:
+    case Kind::amax: return "FLOAT";
     case Kind::path:
     case Kind::trace: return "PATH";
     case Kind::name:

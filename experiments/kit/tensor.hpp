@@ -52,6 +52,9 @@ class Tensor {
     return room;
   }
 
+  /// Gives it other rows and columns, as many elements in all.
+  void reshape(std::size_t rows, std::size_t columns) { view_ = MatrixView(view_.values(), rows, columns); }
+
   /// Whether it has values, or is known to have none. A tensor by default has not, and has no rows.
   [[nodiscard]] bool has_values() const { return has_values_; }
   [[nodiscard]] const MatrixView& view() const { return view_; }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <string_view>
 
 #include "fp8lab/formats/refuse.hpp"
@@ -17,11 +18,14 @@ void TensorArguments::add_arrays(ArgumentList& list, const std::string& taken) {
 }
 
 void TensorArguments::add_files(ArgumentList& list) {
-  list.add("file", files, "read tensors of .npy or .safetensors files")
+  list.add("file", files,
+           "read tensors of .npy or .safetensors files, of the *.index.json of a checkpoint, or of all files of a "
+           "folder")
       .called("PATH ...")
       .also_called("--files")
       .excluding({"x"});
-  list.add("tensor", names, "names of the tensors to read, or patterns such as 'layers.*.weight'")
+  list.add("tensor", names,
+           "names of the tensors to read, or patterns such as 'layers.[0-3].*_proj.weight' and '*.{q,k}_proj.*'")
       .called("NAME ...")
       .as_words()
       .needing({"file"});
@@ -82,6 +86,28 @@ Table tensors_table(const std::vector<SourceTensor>& tensors) {
       .column({"shape"}, [](const SourceTensor& one) { return shape_text(one.shape); })
       .column({"rows"}, &SourceTensor::rows)
       .column({"columns"}, &SourceTensor::columns);
+}
+
+void add_left_out(const std::vector<LeftOutTensor>& left_out, std::size_t taken, std::vector<Section>& sections) {
+  if (left_out.empty()) return;
+  std::map<std::string, std::size_t> counts;
+  for (const LeftOutTensor& one : left_out) ++counts[one.reason];
+  Text text{.name = "left_out_reasons"};
+  const std::size_t all = left_out.size() + taken;
+  text.paragraphs.push_back(std::to_string(left_out.size()) + " of " + std::to_string(all) +
+                            (left_out.size() == 1 ? " tensors is left out:" : " tensors are left out:"));
+  constexpr std::size_t most = 5;
+  std::size_t told = 0;
+  for (const auto& [reason, count] : counts) {
+    if (told++ == most) text.paragraphs.back() += " ... (the table left_out has all);";
+    if (told > most) break;
+    text.paragraphs.back() += " " + std::to_string(count) + ": " + reason + ";";
+  }
+  text.paragraphs.back().back() = '.';
+  sections.emplace_back(std::move(text));
+  sections.emplace_back(Table(tabulate(left_out, {.name = "left_out", .title = "Tensors left out", .detail = true})
+                                  .column({"name"}, &LeftOutTensor::name)
+                                  .column({"reason"}, &LeftOutTensor::reason)));
 }
 
 std::vector<std::string> names_in_tables(const std::vector<SourceTensor>& tensors) {

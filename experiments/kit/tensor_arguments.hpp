@@ -46,6 +46,9 @@ struct TensorArguments {
 
 /// The tensors that were read: a row for each, which a terminal leaves out.
 [[nodiscard]] Table tensors_table(const std::vector<SourceTensor>& tensors);
+/// Where tensors were left out: a paragraph that counts them by reason, and a table of all, which a terminal leaves
+/// out.
+void add_left_out(const std::vector<LeftOutTensor>& left_out, std::size_t taken, std::vector<Section>& sections);
 /// What tables call the tensors: their names without the file or the folder that all of them share; x[0], x[1], ... of
 /// several that have no name, and nothing of one alone.
 [[nodiscard]] std::vector<std::string> names_in_tables(const std::vector<SourceTensor>& tensors);

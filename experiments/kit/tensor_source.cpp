@@ -5,9 +5,13 @@
 #include <type_traits>
 
 #include "files/row_major.hpp"
+#include "fp8lab/formats/bulk.hpp"
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/text_stream.hpp"
+#include "kit/chosen.hpp"
 
 namespace fp8lab::experiments {
 namespace {
@@ -77,7 +81,8 @@ void read_fortran(TensorFile& file, const SourceTensor& facts, std::span<Out> ou
     const std::size_t count = std::min(most, columns - first);
     room.resize(count * rows);
     read_stored<T, T>(file, std::uint64_t{first} * rows, std::span<T>(room));
-    StoredOrder row(std::span(facts.shape).first(facts.shape.size() - 1));
+    const std::span<const std::uint64_t> shape = matrix_shape(facts.shape);
+    StoredOrder row(shape.first(shape.size() - 1));
     for (std::size_t i = 0; i < rows; ++i, row.next()) {
       checkpoint(i);
       for (std::size_t j = 0; j < count; ++j) {
@@ -120,12 +125,43 @@ void with_type(ElementType type, const Use& use) {
   }
 }
 
+/// Reads elements [first, first + out.size()) of codes as they are stored, and decodes them.
+void read_codes(TensorFile& file, const TensorHeader& header, std::uint64_t first, std::span<float> out) {
+  const Format format = choose_format(header.format).format;
+  Buffer<std::uint8_t> bytes;
+  Buffer<std::uint8_t> codes;
+  for (std::size_t done = 0; done < out.size();) {
+    checkpoint();
+    const std::uint64_t at = first + done;
+    const std::size_t count = std::min(piece, out.size() - done);
+    const std::span<float> some = out.subspan(done, count);
+    done += count;
+    if (!header.pairs) {
+      bytes.resize(count);
+      file.read(at, std::span<std::uint8_t>(bytes));
+      decode(format, std::span<const std::uint8_t>(bytes), some);
+      continue;
+    }
+    bytes.resize(static_cast<std::size_t>((at + count + 1) / 2 - at / 2));
+    file.read(at / 2, std::span<std::uint8_t>(bytes));
+    codes.resize(2 * bytes.size());
+    unpack_pairs(std::span<const std::uint8_t>(bytes), std::span<std::uint8_t>(codes));
+    decode(format, std::span<const std::uint8_t>(codes).subspan(at % 2, count), some);
+  }
+}
+
 /// The name of a tensor of a file in messages and results.
 std::string called_of(const std::filesystem::path& path, const std::string& tensor) {
   return printable(path.native()) + (tensor.empty() ? "" : ", tensor " + printable(tensor));
 }
 
 }  // namespace
+
+std::span<const std::uint64_t> matrix_shape(const std::vector<std::uint64_t>& shape) {
+  std::size_t dimensions = shape.size();
+  while (dimensions > 2 && shape[dimensions - 1] == 1) --dimensions;
+  return std::span(shape).first(dimensions);
+}
 
 std::string shape_text(const std::vector<std::uint64_t>& shape) {
   std::string text = "(";
@@ -150,6 +186,13 @@ std::string TensorStream::called(std::size_t i) const {
   return array.empty() ? "" : array + ": ";
 }
 
+std::string TensorStream::stamp(std::size_t i) const {
+  if (stored_.empty()) return "";
+  std::error_code error;  // a file that is gone is told by who reads it
+  const auto time = std::filesystem::last_write_time(stored_[i].path, error).time_since_epoch().count();
+  return std::to_string(std::filesystem::file_size(stored_[i].path, error)) + " bytes, " + std::to_string(time);
+}
+
 /// The name in messages of an array that has none itself; empty where the source holds no array.
 std::string TensorStream::array_name(std::size_t i) const {
   const auto* held = std::get_if<HeldTensors>(&source_);
@@ -170,7 +213,7 @@ void TensorStream::add(SourceTensor facts) {
     refuse(what, " must have from ", options_.takes_empty ? 0 : 1, " to 2^", options_.log2_most_elements,
            " elements, not ", size, " (shape ", shape_text(facts.shape), ")");
   }
-  facts.columns = facts.shape.empty() ? 1 : static_cast<std::size_t>(facts.shape.back());
+  facts.columns = facts.shape.empty() ? 1 : static_cast<std::size_t>(matrix_shape(facts.shape).back());
   facts.rows = facts.columns == 0 ? 0 : static_cast<std::size_t>(size) / facts.columns;
   facts_.push_back(std::move(facts));
 }
@@ -201,17 +244,12 @@ void TensorStream::open(const Grid& grid) {
 
 void TensorStream::open(const StoredTensors& stored) {
   if (stored.paths.empty()) refuse("a stream needs at least one file");
-  for (std::size_t i = 0; i < stored.paths.size(); ++i) {
-    for (TensorHeader& header : find_tensors(stored.paths[i], stored.names)) {
-      add({.name = called_of(stored.paths[i], header.name), .type = header.type, .shape = header.shape});
-      stored_.emplace_back(i, std::move(header));
-    }
-  }
-  for (const std::string& name : stored.names) {
-    const auto is_named = [&](const auto& one) { return names_tensor(name, one.second.name); };
-    if (std::ranges::none_of(stored_, is_named)) {
-      refuse("none of the ", stored.paths.size(), " files has a tensor ", printable(name));
-    }
+  FoundTensors all = find_stored_tensors(stored.paths, stored.names);
+  left_out_ = std::move(all.left_out);
+  for (const FoundTensor& found : all.found) add_stored(found);
+  if (facts_.empty()) {
+    if (left_out_.empty()) refuse(printable(stored.paths.front().native()), " has no tensors");
+    refuse("none of the tensors can be used; ", left_out_.front().name, ": ", left_out_.front().reason);
   }
   const SourceTensor& first = facts_.front();
   if (count() == 1) {
@@ -219,16 +257,102 @@ void TensorStream::open(const StoredTensors& stored) {
   } else {
     description_ = count_text(count(), "tensor") + ", " + first.name + " to " + facts_.back().name;
   }
+  if (!left_out_.empty()) description_ += "; " + std::to_string(left_out_.size()) + " left out";
+}
+
+void TensorStream::add_stored(const FoundTensor& found) {
+  const bool is_named_by_path = !found.by_name && found.path.extension() == ".npy";  // of a folder
+  const std::string called = called_of(found.path, is_named_by_path ? "" : found.header.name);
+  try {
+    try_to_add(found, called);
+  } catch (const std::invalid_argument& error) {
+    if (found.by_name) throw;
+    std::string reason = error.what();
+    if (reason.starts_with(called)) reason.erase(0, called.size());
+    reason.erase(0, reason.find_first_not_of(": "));
+    left_out_.push_back({called, std::move(reason), found.header.name});
+  }
+}
+
+void TensorStream::try_to_add(const FoundTensor& found, const std::string& called) {
+  FoundTensor one = found;
+  TensorHeader& header = one.header;
+  // 1. Types that have no values.
+  if (!header.dtype.empty()) refuse(called, ": its dtype is ", header.dtype);
+  if (!header.format.empty() && !is_row_major(header)) refuse(called, ": it holds codes in Fortran order");
+  if (header.pairs) header.shape.back() *= 2;  // elements, no more bytes
+  // 2. Experts, each of which is a matrix.
+  const std::span<const std::uint64_t> shape = matrix_shape(header.shape);
+  const bool are_experts = options_.splits_experts && shape.size() > 2 && is_row_major(header) &&
+                           header.name.find("expert") != std::string::npos;
+  const std::uint64_t matrices = are_experts ? header.shape.front() : 1;
+  if (are_experts) {
+    header.shape.erase(header.shape.begin());
+    header.size /= std::max<std::uint64_t>(1, matrices);
+  }
+  // 3. All of them can be used, or none.
+  const ElementType type = header.format.empty() ? header.type : ElementType::float32;
+  for (std::uint64_t i = 0; i < matrices; ++i) {
+    const std::string name = are_experts ? called + ", expert " + std::to_string(i) : called;
+    add({.name = name, .type = type, .shape = header.shape, .own_name = header.name});
+    if (const std::string reason = options_.unfit ? options_.unfit(facts_.back()) : ""; !reason.empty()) {
+      facts_.pop_back();
+      refuse(name, ": ", reason);
+    }
+    stored_.push_back(one);
+    header.offset += header.size * bytes_of(header.type);
+  }
+}
+
+/// Named arrays as the tensors of a file: what cannot be used is left out, and experts are a matrix each.
+void TensorStream::open_named(const HeldTensors& held) {
+  HeldTensors taken;
+  for (const HeldTensor& tensor : held) {
+    std::vector<std::uint64_t> shape =
+        tensor.shape.value_or(std::vector<std::uint64_t>{tensor.values.rows(), tensor.values.columns()});
+    const bool are_experts =
+        options_.splits_experts && matrix_shape(shape).size() > 2 && tensor.name.find("expert") != std::string::npos;
+    const std::uint64_t matrices = are_experts ? shape.front() : 1;
+    if (are_experts) shape.erase(shape.begin());
+    try {
+      for (std::uint64_t i = 0; i < matrices; ++i) {
+        const std::string name = printable(tensor.name) + (are_experts ? ", expert " + std::to_string(i) : "");
+        add({.name = name, .type = Tensor(tensor.values).type(), .shape = shape, .own_name = tensor.name});
+        if (const std::string reason = options_.unfit ? options_.unfit(facts_.back()) : ""; !reason.empty()) {
+          facts_.pop_back();
+          refuse(reason);
+        }
+        const SourceTensor& facts = facts_.back();
+        taken.push_back({tensor.values.visit([&](auto all) {
+                           const auto size = static_cast<std::size_t>(facts.size());
+                           return MatrixView(all.subspan(static_cast<std::size_t>(i) * size, size), facts.rows,
+                                             facts.columns);
+                         }),
+                         facts.shape, tensor.name});
+      }
+    } catch (const std::invalid_argument& error) {
+      left_out_.push_back({printable(tensor.name), error.what(), tensor.name});
+    }
+  }
+  if (taken.empty()) {
+    refuse("none of the arrays can be used; ", left_out_.front().name, ": ", left_out_.front().reason);
+  }
+  description_ = count_text(count(), "array");
+  if (!left_out_.empty()) description_ += "; " + std::to_string(left_out_.size()) + " left out";
+  source_ = std::move(taken);
 }
 
 void TensorStream::open(const HeldTensors& held) {
   if (held.empty()) refuse("a stream needs at least one tensor");
+  const bool are_named = std::ranges::none_of(held, [](const HeldTensor& one) { return one.name.empty(); });
+  if (are_named && options_.unfit) return open_named(held);
   for (const HeldTensor& tensor : held) {
     const std::vector<std::uint64_t> whole{tensor.values.rows(), tensor.values.columns()};
     std::vector<std::uint64_t> shape = tensor.shape.value_or(whole);
     add({.name = tensor.name.empty() ? "" : printable(tensor.name),
          .type = Tensor(tensor.values).type(),
-         .shape = std::move(shape)});
+         .shape = std::move(shape),
+         .own_name = tensor.name});
   }
   const SourceTensor& first = facts_.front();
   description_ = count() == 1 ? values_text(first.shape, first.type) + " of an array" : count_text(count(), "array");
@@ -251,8 +375,12 @@ void TensorStream::load(std::size_t i, Tensor& into) const {
     return draw_on_threads(*draws, i, 0, into.allocate<float>(facts.rows, facts.columns));
   }
   if (std::holds_alternative<StoredTensors>(source_)) {
-    const auto& [path, header] = stored_[i];
-    TensorFile file(std::get<StoredTensors>(source_).paths[path], header);
+    const TensorHeader& header = stored_[i].header;
+    TensorFile file(stored_[i].path, header);
+    if (header.type == ElementType::uint8) {
+      read_codes(file, header, 0, into.allocate<float>(facts.rows, facts.columns));
+      return;
+    }
     return with_type(facts.type, [&]<typename T>(T /*type*/) {
       const auto read = [&]<typename Out>(std::span<Out> out) {
         is_row_major(header) ? read_stored<T, Out>(file, 0, out) : read_fortran<T, Out>(file, facts, out);
@@ -285,6 +413,19 @@ void TensorStream::load_row(std::size_t i, std::size_t row, Tensor& into) const 
   });
 }
 
+void TensorStream::load_rows(std::size_t i, std::size_t first, std::size_t count, Tensor& into) const {
+  const Tensor whole = whole_for_blocks(i);
+  const std::size_t columns = facts_[i].columns;
+  if (whole.has_values()) {
+    whole.view().visit([&]<typename T>(std::span<const T> all) {
+      std::ranges::copy(all.subspan(first * columns, count * columns), into.allocate<T>(count, columns).begin());
+    });
+    return;
+  }
+  read_range(i, std::uint64_t{first} * columns, count * columns, into);
+  into.reshape(count, columns);
+}
+
 Tensor TensorStream::whole_for_blocks(std::size_t i) const {
   const SourceTensor& facts = facts_[i];
   if (const auto* held = std::get_if<HeldTensors>(&source_)) {
@@ -295,7 +436,7 @@ Tensor TensorStream::whole_for_blocks(std::size_t i) const {
   }
   Tensor whole;
   const bool is_stored = std::holds_alternative<StoredTensors>(source_);
-  if (!is_stored || is_row_major(stored_[i].second) || facts.shape.size() == 2) return whole;
+  if (!is_stored || is_row_major(stored_[i].header) || matrix_shape(facts.shape).size() == 2) return whole;
   // In Fortran order, the elements of a row of three or more dimensions do not lie together.
   load(i, whole);
   return whole;
@@ -304,8 +445,9 @@ Tensor TensorStream::whole_for_blocks(std::size_t i) const {
 void TensorStream::read_range(std::size_t i, std::uint64_t first, std::size_t count, Tensor& into) const {
   if (const auto* draws = std::get_if<Draws>(&source_))
     return draw_on_threads(*draws, i, first, into.allocate<float>(1, count));
-  const auto& [path, header] = stored_[i];
-  TensorFile file(std::get<StoredTensors>(source_).paths[path], header);
+  const TensorHeader& header = stored_[i].header;
+  TensorFile file(stored_[i].path, header);
+  if (header.type == ElementType::uint8) return read_codes(file, header, first, into.allocate<float>(1, count));
   with_type(facts_[i].type, [&]<typename T>(T /*type*/) {
     const std::span<T> out = into.allocate<T>(1, count);
     if (is_row_major(header)) return read_stored<T, T>(file, first, out);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +16,7 @@
 #include <variant>
 #include <vector>
 
+#include "files/stored_tensors.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "kit/draws.hpp"
 #include "kit/progress.hpp"
@@ -27,10 +29,12 @@ struct Grid {
   long long rows = 1;
   long long columns = 1 << 20;
 };
-/// Tensors of .npy and .safetensors files, as TensorFile reads them: those of the first file, then those of the next.
+/// Tensors of .npy and .safetensors files, of the index of a checkpoint or of a folder, as find_stored_tensors() gives
+/// them. Codes whose format the file tells are decoded, without their scales. Tensors that a pattern chose and that
+/// cannot be used are left out; one that was asked for by its name is refused.
 struct StoredTensors {
   std::vector<std::filesystem::path> paths;
-  std::vector<std::string> names = {};  ///< which tensors of each file, as find_tensors() takes them
+  std::vector<std::string> names = {};  ///< which tensors, as find_stored_tensors() takes them
 };
 /// Values in memory, which must outlive the run.
 struct HeldTensor {
@@ -46,11 +50,15 @@ struct SourceTensor {
   std::string name;                  ///< the path of the file and the name in it, printable; empty where it has none
   ElementType type;                  ///< of the source
   std::vector<std::uint64_t> shape;  ///< empty for a single number
-  std::size_t rows = 1;              ///< all dimensions but the last one together
+  std::size_t rows = 1;              ///< all dimensions of matrix_shape(shape) but the last one together
   std::size_t columns = 1;
+  std::string own_name = {};  ///< in its file, as that has it; of an array as it was given
 
   [[nodiscard]] std::uint64_t size() const { return std::uint64_t{rows} * columns; }
 };
+/// The shape without the dimensions of 1 at its end that leave two or more: (1024, 1, 512, 1) is (1024, 1, 512), which
+/// has 1024 rows.
+[[nodiscard]] std::span<const std::uint64_t> matrix_shape(const std::vector<std::uint64_t>& shape);
 /// A shape as Python prints it: "(2, 3)", "(4,)".
 [[nodiscard]] std::string shape_text(const std::vector<std::uint64_t>& shape);
 
@@ -68,6 +76,10 @@ struct StreamOptions {
   Loads loads = Loads::as_stored;      ///< the element type that load() gives
   int threads = 1;                     ///< changes nothing but the time
   const Progress* progress = nullptr;  ///< called with 0 between pieces of draws
+  /// Stored tensors of three dimensions or more that have "expert" in their names are a matrix for each expert.
+  bool splits_experts = false;
+  /// Says why the experiment cannot use a stored tensor; empty: it can.
+  std::function<std::string(const SourceTensor&)> unfit = {};
 };
 
 /// The tensors of a source, in order. Only what is asked for is read into memory. The grid is an exception: it is made
@@ -81,10 +93,14 @@ class TensorStream {
   [[nodiscard]] std::size_t count() const { return facts_.size(); }
   [[nodiscard]] const SourceTensor& facts(std::size_t i) const { return facts_[i]; }
   [[nodiscard]] const std::vector<SourceTensor>& all_facts() const { return facts_; }
+  /// What was left out of a source of files, and why.
+  [[nodiscard]] const std::vector<LeftOutTensor>& left_out() const { return left_out_; }
   /// The number of elements of all tensors.
   [[nodiscard]] double elements() const;
   /// One line that says what the source is.
   [[nodiscard]] const std::string& description() const { return description_; }
+  /// The size and the time of the last change of tensor i's file, by which a later run knows it again; else empty.
+  [[nodiscard]] std::string stamp(std::size_t i) const;
   /// How a message about tensor i begins: with its name, or with the index of the array; empty for draws.
   [[nodiscard]] std::string called(std::size_t i) const;
 
@@ -92,6 +108,9 @@ class TensorStream {
   void load(std::size_t i, Tensor& into) const;
   /// Reads row `row` of tensor i, in the type of the source.
   void load_row(std::size_t i, std::size_t row, Tensor& into) const;
+
+  /// Reads rows [first, first + count) of tensor i, in the type of the source.
+  void load_rows(std::size_t i, std::size_t first, std::size_t count, Tensor& into) const;
 
   /// Calls use(values) for every block of tensor i, of at most 2^20 elements, in the order of rows; values are a span
   /// of const float, double, Half or BFloat16, as the source has them.
@@ -118,7 +137,11 @@ class TensorStream {
   void open(const Grid& grid);
   void open(const StoredTensors& stored);
   void open(const HeldTensors& held);
+  void open_named(const HeldTensors& held);
   void add(SourceTensor facts);
+  void add_stored(const FoundTensor& found);
+  /// Throws std::invalid_argument where the tensor cannot be used.
+  void try_to_add(const FoundTensor& found, const std::string& called);
   [[nodiscard]] std::string array_name(std::size_t i) const;
   [[nodiscard]] bool is_read_as_float32(ElementType type) const;
   /// Tensor i, where it is in memory already or cannot be read in blocks; otherwise a tensor without values.
@@ -132,7 +155,8 @@ class TensorStream {
   TensorSource source_;
   StreamOptions options_;
   std::vector<SourceTensor> facts_;
-  std::vector<std::pair<std::size_t, TensorHeader>> stored_;  ///< the index of the path, and the header
+  std::vector<FoundTensor> stored_;
+  std::vector<LeftOutTensor> left_out_;
   Buffer<float> grid_;
   std::string description_;
 };

@@ -429,6 +429,7 @@ Document document_of(const LinearResult& result) {
     sections.emplace_back(causes_by_step(result, pass));
   }
   sections.emplace_back(tensors_of(result));
+  add_left_out(result.left_out, result.tensors.size(), sections);
   sections.emplace_back(reading());
   return document;
 }

@@ -64,15 +64,29 @@ Draws multiplied(Draws draws, double factor) {
   return draws;
 }
 
+bool fits(const Role& role, const SourceTensor& facts) {
+  const std::size_t dimensions = facts.shape.size();
+  // (1024, 1, 512, 1) is a matrix, too.
+  const auto longer = static_cast<std::size_t>(std::ranges::count_if(facts.shape, [](auto n) { return n != 1; }));
+  return dimensions >= role.least && (dimensions <= role.most || (longer == role.most && role.most > 1));
+}
+
 void check_layer_tensor(const Role& role, const SourceTensor& facts, const std::string& called) {
-  if (facts.shape.size() >= role.least && facts.shape.size() <= role.most) return;
+  if (fits(role, facts)) return;
   refuse(called, "must have ", role.dimensions, ", ", role.shape, ", not shape ", shape_text(facts.shape));
 }
 
 std::optional<TensorStream> open_stream(const Role& role, const std::optional<TensorSource>& source, int threads) {
   if (!source) return {};
-  const StreamOptions options{
-      .log2_most_elements = log2_most_elements, .loads = Loads::quantizable, .threads = threads};
+  const StreamOptions options{.log2_most_elements = log2_most_elements,
+                              .loads = Loads::quantizable,
+                              .threads = threads,
+                              .splits_experts = role.most == 2,
+                              .unfit = [&](const SourceTensor& facts) {
+                                if (fits(role, facts)) return std::string();
+                                return fmt::format("must have {}, {}, not shape {}", role.dimensions, role.shape,
+                                                   shape_text(facts.shape));
+                              }};
   try {
     TensorStream stream(*source, options);
     if (std::holds_alternative<Draws>(*source)) return stream;
@@ -203,6 +217,14 @@ LinearShape Layer::shape(std::size_t step) const {
   return {.tokens = size(dimension(x_role, true, x_stream_, step), dimension(dy_role, true, dy_stream_, step)),
           .in = size(dimension(x_role, false, x_stream_, step), dimension(w_role, false, w_stream_, step)),
           .out = size(dimension(w_role, true, w_stream_, step), dimension(dy_role, false, dy_stream_, step))};
+}
+
+std::vector<LeftOutTensor> Layer::left_out() const {
+  std::vector<LeftOutTensor> all;
+  for (const auto* stream : {&x_stream_, &w_stream_, &dy_stream_, &bias_stream_}) {
+    if (*stream) all.insert(all.end(), (*stream)->left_out().begin(), (*stream)->left_out().end());
+  }
+  return all;
 }
 
 std::vector<LayerTensorFacts> Layer::facts() const {

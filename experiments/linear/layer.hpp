@@ -57,6 +57,7 @@ class Layer {
   [[nodiscard]] std::size_t steps() const { return steps_; }
   [[nodiscard]] const std::string& description() const { return description_; }
   [[nodiscard]] std::vector<LayerTensorFacts> facts() const;
+  [[nodiscard]] std::vector<LeftOutTensor> left_out() const;
   /// Whether both factors of the pass are there.
   [[nodiscard]] bool has(LinearPass pass) const;
   [[nodiscard]] bool has(LinearTensor tensor) const { return stream_of(tensor).has_value(); }

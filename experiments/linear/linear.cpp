@@ -294,7 +294,7 @@ LinearResult run_linear(const LinearArguments& arguments, const Progress& progre
   const DefaultEnvironment environment;
   std::vector<LinearRunner> runners = runners_of(arguments);
   Layer layer(arguments.source, arguments.threads);
-  LinearResult result{arguments, layer.description(), layer.facts(), passes_of(arguments, layer), {}};
+  LinearResult result{arguments, layer.description(), layer.facts(), layer.left_out(), passes_of(arguments, layer), {}};
   check_recipes(arguments, layer, result.passes);
   const auto work = static_cast<double>(layer.steps() * result.passes.size() * (runners.size() + 1));
   double done = 0;

@@ -106,6 +106,7 @@ struct LinearResult {
   LinearArguments arguments;
   std::string source;  ///< of the tensors, in words
   std::vector<LayerTensorFacts> tensors;
+  std::vector<LeftOutTensor> left_out;
   std::vector<LinearPass> passes;
   std::vector<MeasuredLinear> measured;
 };

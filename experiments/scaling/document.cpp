@@ -159,6 +159,28 @@ void add_histograms(const ScalingResult& result, std::vector<Section>& sections)
   sections.emplace_back(std::move(ulps));
 }
 
+/// Tells the amax of tensors of files and arrays, whose energy it is, and what they are rounded to first.
+void add_amaxes(const ScalingResult& result, Text& text) {
+  const TensorSource& source = result.arguments.source;
+  if (std::holds_alternative<Draws>(source) || std::holds_alternative<Grid>(source)) return;
+  const std::vector<std::string> names = names_in_tables(result.tensors);
+  if (result.amaxes.size() == 1) text.paragraphs.push_back(fmt::format("The amax: {:.6g}", result.amaxes.front()));
+  constexpr std::size_t most_told = 5;
+  std::size_t told = 0;
+  for (std::size_t i = 0; i < result.tensors.size() && told < most_told; ++i) {
+    if (!result.concentrations[i]) continue;
+    const std::string where = names[i].empty() ? "" : names[i] + ": ";
+    text.paragraphs.push_back("Warning: " + where +
+                              concentration_words(*result.concentrations[i], result.tensors[i].size()));
+    ++told;
+  }
+  const auto is_float64 = [](const SourceTensor& one) { return one.type == ElementType::float64; };
+  if (std::ranges::any_of(result.tensors, is_float64)) {
+    text.paragraphs.emplace_back(
+        "float64 is rounded to float32 first; fp8lab cast computes it in float64, by other roundings.");
+  }
+}
+
 Text reading() {
   return {
       "reading",
@@ -232,7 +254,9 @@ Document document_of(const ScalingResult& result) {
   Document document;
   std::vector<Section>& sections = document.sections;
   const std::string rounded = result.arguments.bfloat16 ? ", rounded to bfloat16" : "";
-  sections.emplace_back(Text{"intro", "", {"Scaling: " + result.source + rounded}});
+  Text intro{"intro", "", {"Scaling: " + result.source + rounded}};
+  add_amaxes(result, intro);
+  sections.emplace_back(std::move(intro));
   sections.emplace_back(recipes_table(result));
   if (result.amaxes.size() > 1) {
     sections.emplace_back(changes_table(result));
@@ -241,6 +265,7 @@ Document document_of(const ScalingResult& result) {
   add_histograms(result, sections);
   sections.emplace_back(steps_table(result));
   sections.emplace_back(tensors_and_amaxes(result));
+  add_left_out(result.left_out, result.tensors.size(), sections);
   sections.emplace_back(reading());
   return document;
 }

@@ -178,6 +178,16 @@ float amax_of(const Tensor& x) {
   return amax;
 }
 
+std::optional<Concentration> concentration_of(const Tensor& x) {
+  constexpr std::size_t most = std::size_t{1} << 16;
+  Magnitudes magnitudes;
+  Buffer<float> room;
+  for (std::size_t first = 0; first < x.size(); first += most) {
+    magnitudes.add(x.floats(first, std::min(most, x.size() - first), room));
+  }
+  return magnitudes.concentration();
+}
+
 /// One recipe of either kind, with its state.
 class Runner {
  public:
@@ -273,6 +283,19 @@ std::vector<Runner> runners_of(const ScalingArguments& arguments) {
   return runners;
 }
 
+/// Why the recipes cannot quantize a tensor; empty: they can.
+std::string misfit(const ScalingArguments& arguments, const SourceTensor& facts) {
+  if (facts.shape.empty()) return "it is a single number; a tensor has 1 dimension or more";
+  for (const ChosenRecipe& chosen : arguments.recipes) {
+    try {
+      (void)tile_shape(chosen.recipe, Direction::rowwise, facts.rows, facts.columns);
+    } catch (const std::invalid_argument& error) {
+      return chosen.name + ": " + error.what();
+    }
+  }
+  return "";
+}
+
 void round_to_bfloat16(const Tensor& x, Tensor& out) {
   constexpr std::size_t most = std::size_t{1} << 16;
   const std::span<BFloat16> rounded = out.allocate<BFloat16>(x.rows(), x.columns());
@@ -298,8 +321,12 @@ ScalingResult run_scaling(const ScalingArguments& arguments, const Progress& pro
   const DefaultEnvironment environment;
   std::vector<Runner> runners = runners_of(arguments);
   const TensorStream stream(arguments.source,
-                            {.log2_most_elements = 28, .loads = Loads::quantizable, .threads = arguments.threads});
-  ScalingResult result{arguments, stream.description(), stream.all_facts(), {}, {}};
+                            {.log2_most_elements = 28,
+                             .loads = Loads::quantizable,
+                             .threads = arguments.threads,
+                             .splits_experts = true,
+                             .unfit = [&](const SourceTensor& facts) { return misfit(arguments, facts); }});
+  ScalingResult result{arguments, stream.description(), stream.all_facts(), stream.left_out(), {}, {}, {}};
   const double work = stream.elements();
   double done = 0;
   Tensor tensor;
@@ -312,6 +339,7 @@ ScalingResult run_scaling(const ScalingArguments& arguments, const Progress& pro
     const Tensor& x = arguments.bfloat16 ? rounded : tensor;
     ElementType out_type = ElementType::float32;
     if (arguments.out_dtype == OutDtype::source) out_type = x.type();
+    result.concentrations.push_back(concentration_of(x));
     result.amaxes.push_back(static_cast<double>(amax_of(x)));
     try {
       parallel_for(runners.size(), arguments.threads, [&](std::size_t first, std::size_t last) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "fp8lab/reference/scaling/named_recipes.hpp"
 #include "kit/chosen.hpp"
 #include "kit/document.hpp"
+#include "kit/magnitudes.hpp"
 #include "kit/picture.hpp"
 #include "kit/progress.hpp"
 #include "kit/tensor_source.hpp"
@@ -68,7 +70,9 @@ struct ScalingResult {
   ScalingArguments arguments;
   std::string source;                 ///< the source of the tensors in words, one line
   std::vector<SourceTensor> tensors;  ///< one for each step
-  std::vector<double> amaxes;         ///< the amax of each step, before any scaling; NaN is not counted
+  std::vector<LeftOutTensor> left_out = {};
+  std::vector<std::optional<Concentration>> concentrations = {};  ///< of each step
+  std::vector<double> amaxes;  ///< the amax of each step, before any scaling; NaN is not counted
   std::vector<MeasuredScaling> measured;
 };
 

@@ -177,7 +177,7 @@ void describe(TransposeOptions& options, ArgumentList& list) {
 
 Document run(const TransposeOptions& options, const Context& context) {
   for (const HeldTensor& x : options.matrix.arrays) {
-    if (x.shape && x.shape->size() != 2) refuse("x must have two dimensions, not shape ", shape_text(*x.shape));
+    if (x.shape && x.shape->size() < 2) refuse("x must have two dimensions or more, not shape ", shape_text(*x.shape));
   }
   TransposeArguments arguments = options.arguments;
   arguments.source = options.matrix.source();
@@ -206,6 +206,7 @@ Document document_of(const TransposeResult& result) {
       costs(result));
   add_histograms(result, document.sections);
   document.sections.emplace_back(tensors_table(result.tensors));
+  add_left_out(result.left_out, result.tensors.size(), document.sections);
   document.sections.emplace_back(reading_of_copies());
   return document;
 }
@@ -219,7 +220,8 @@ std::vector<Experiment> transpose_experiments() {
            "quantized from the original values, both are as good as the format allows. When the columnwise copy is "
            "made from the rowwise copy, its values are quantized twice. Where both directions share scales, the "
            "transposed codes already are the columnwise copy, and nothing is lost. Copies are dequantized to float32 "
-           "and then compared. Each tensor has two dimensions and is measured separately.",
+           "and then compared. Each tensor has two dimensions or more, of which all but the last are rows, and is "
+           "measured separately.",
        .result = "tables `recipes` (SQNR of the rowwise copy, of the columnwise one made of the values, the original, "
                  "and of the one made of the rowwise copy, requantized; counts of elements), `differences` and `fates` "
                  "(counts as shares), `tensors`, and five histograms for each recipe: error_original, "

@@ -37,13 +37,29 @@ void check_recipes(const std::vector<ChosenRecipe>& recipes) {
   }
 }
 
-/// Throws where a tensor that was not drawn has other than two dimensions.
+/// Throws where a tensor that was not drawn has fewer than two dimensions.
 void check_dimensions(const TensorSource& source, const std::vector<SourceTensor>& tensors) {
   if (std::holds_alternative<Draws>(source) || std::holds_alternative<Grid>(source)) return;
   for (const SourceTensor& facts : tensors) {
-    if (facts.shape.size() == 2) continue;
-    refuse(facts.name.empty() ? "x" : facts.name, " must have two dimensions, not shape ", shape_text(facts.shape));
+    if (facts.shape.size() >= 2) continue;
+    refuse(facts.name.empty() ? "x" : facts.name, " must have two dimensions or more, not shape ",
+           shape_text(facts.shape));
   }
+}
+
+/// Why the recipes cannot quantize a stored tensor in both directions; empty: they can.
+std::string misfit_of(const TransposeArguments& arguments, const SourceTensor& facts) {
+  if (facts.shape.size() < 2) return "it must have two dimensions or more, not shape " + shape_text(facts.shape);
+  for (const ChosenRecipe& chosen : arguments.recipes) {
+    for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
+      try {
+        (void)tile_shape(chosen.recipe, direction, facts.rows, facts.columns);
+      } catch (const std::invalid_argument& error) {
+        return chosen.name + ": " + error.what();
+      }
+    }
+  }
+  return "";
 }
 
 /// Rows of a band that is quantized for itself as it is within the matrix, about elements_a_band: none where the recipe
@@ -198,10 +214,14 @@ std::vector<NamedHistogram> MeasuredTranspose::histograms() const {
 TransposeResult run_transpose(const TransposeArguments& arguments, const Progress& progress) {
   const DefaultEnvironment environment;
   check_recipes(arguments.recipes);
-  const TensorStream stream(
-      arguments.source,
-      {.log2_most_elements = 27, .loads = Loads::quantizable, .threads = arguments.threads, .progress = &progress});
-  TransposeResult result{arguments, stream.description(), stream.all_facts(), {}};
+  const TensorStream stream(arguments.source,
+                            {.log2_most_elements = 27,
+                             .loads = Loads::quantizable,
+                             .threads = arguments.threads,
+                             .progress = &progress,
+                             .splits_experts = true,
+                             .unfit = [&](const SourceTensor& facts) { return misfit_of(arguments, facts); }});
+  TransposeResult result{arguments, stream.description(), stream.all_facts(), stream.left_out(), {}};
   check_dimensions(arguments.source, result.tensors);
   const double work = stream.elements() * static_cast<double>(arguments.recipes.size());
   double done = 0;

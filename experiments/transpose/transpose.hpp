@@ -28,7 +28,8 @@ inline constexpr std::array<std::string_view, 10> default_transpose_recipes{
 
 /// The arguments of the experiment.
 struct TransposeArguments {
-  /// Each tensor has two dimensions. bfloat16 is quantized as such, float16 as float32, float64 is rounded to float32.
+  /// Each tensor has two dimensions or more, and all but the last are rows. bfloat16 is quantized as such, float16 as
+  /// float32, float64 is rounded to float32.
   TensorSource source = Draws{.rows = 1024, .columns = 1024};
   std::vector<ChosenRecipe> recipes = transpose_recipes();
   int threads = 1;  ///< changes nothing but the time
@@ -100,6 +101,7 @@ struct TransposeResult {
   TransposeArguments arguments;
   std::string source;  ///< in words, one line
   std::vector<SourceTensor> tensors;
+  std::vector<LeftOutTensor> left_out = {};
   std::vector<MeasuredTranspose> recipes;  ///< of the first tensor, then of the next
 };
 
@@ -111,7 +113,7 @@ struct TransposeResult {
 ///
 /// Throws std::invalid_argument for no recipes or one twice, stochastic rounding, a Hadamard transform (columnwise it
 /// has no counterpart rowwise), sizes out of range (at most 2^27 elements) or that break a
-/// recipe's blocks, other than two dimensions, codes, and what TensorFile throws.
+/// recipe's blocks, fewer than two dimensions, codes, and what TensorFile throws.
 ///
 /// An element takes its own bytes (none where the caller holds it), and a band of 2^19 elements, or of 32 rows or a
 /// tile where these have more, about 60 bytes for each. A recipe that has one scale, or a second one, for the whole

@@ -168,7 +168,7 @@ def test_paths_in_the_place_of_the_arrays_mean_file(tmp_path):
         (
             {"x": ["a.npy", "max"]},
             ValueError,
-            "x must be an array, or the path of a .npy or .safetensors file, not 'max'",
+            "x must be an array, or the path of a .npy or .safetensors file, an index or a folder, not 'max'",
         ),
         ({"x": np.ones(32), "steps": 3}, ValueError, "steps cannot be given with x"),
         ({"grid": True, "stream": "drift"}, ValueError, "stream cannot be given with grid"),

@@ -45,7 +45,10 @@ TEST_CASE("no reader waits for a pipe or reads a device or a directory") {
       CHECK(error_of([&] { read(path); }) ==
             "cannot read " + path + ": it is not a regular file; pipes, devices and sockets are not read");
     }
-    CHECK(error_of([&] { read(scratch.path); }) == "cannot read " + scratch.path.string() + ": it is a directory");
+    // What reads tensors takes a folder, and says that none of them is in this one.
+    const std::string of_folder = error_of([&] { read(scratch.path); });
+    const bool takes_folders = of_folder == printable(scratch.path.string()) + " has no .npy and .safetensors files";
+    CHECK((takes_folders || of_folder == "cannot read " + scratch.path.string() + ": it is a directory"));
     CHECK(error_of([&] { read(scratch.path / "none"); }).ends_with("/none: there is no such file"));
     // The system would open the part of this name that stands in front of the zero.
     std::ofstream(scratch.path / "a") << "x";

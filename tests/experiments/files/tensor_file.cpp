@@ -64,16 +64,18 @@ TEST_CASE("reads of another type or beyond the end are refused") {
 
 TEST_CASE("what a .npy header may not be") {
   const auto header = [](const std::string& text) { return fault(npy(text, std::string(64, 'x'))); };
-  CHECK(header(dict(">f4", "(2,)")) == R"(its dtype is ">f4"; <f4, <f8, <f2, and codes (|u1, |i1, <f1, <V1) are read)");
-  CHECK(header(dict("<i4", "(2,)")) == R"(its dtype is "<i4"; <f4, <f8, <f2, and codes (|u1, |i1, <f1, <V1) are read)");
-  CHECK(header(dict("|O", "(2,)")) == R"(its dtype is "|O"; <f4, <f8, <f2, and codes (|u1, |i1, <f1, <V1) are read)");
+  CHECK(header(dict(">f4", "(2,)")) ==
+        R"(its dtype is ">f4"; <f4, <f8, <f2, <V2 (bfloat16), and codes (|u1, |i1, <f1, <V1) are read)");
+  CHECK(header(dict("<i4", "(2,)")) ==
+        R"(its dtype is "<i4"; <f4, <f8, <f2, <V2 (bfloat16), and codes (|u1, |i1, <f1, <V1) are read)");
+  CHECK(header(dict("|O", "(2,)")) ==
+        R"(its dtype is "|O"; <f4, <f8, <f2, <V2 (bfloat16), and codes (|u1, |i1, <f1, <V1) are read)");
   CHECK(header(dict("\x1B\xFF", "(2,)")) ==
-        R"(its dtype is "\u001b\ufffd"; <f4, <f8, <f2, and codes (|u1, |i1, <f1, <V1) are read)");
-  CHECK(
-      header(dict("<V2", "(2,)")) ==
-      R"(its dtype is "<V2"; <f4, <f8, <f2, and codes (|u1, |i1, <f1, <V1) are read; bfloat16 is read from .safetensors)");
+        R"(its dtype is "\u001b\ufffd"; <f4, <f8, <f2, <V2 (bfloat16), and codes (|u1, |i1, <f1, <V1) are read)");
+  CHECK(header(dict("<V4", "(2,)")) ==
+        R"(its dtype is "<V4"; <f4, <f8, <f2, <V2 (bfloat16), and codes (|u1, |i1, <f1, <V1) are read)");
   CHECK(header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}") ==
-        "its dtype is structured; <f4, <f8, <f2, and codes (|u1, |i1, <f1, <V1) are read");
+        "its dtype is structured; <f4, <f8, <f2, <V2 (bfloat16), and codes (|u1, |i1, <f1, <V1) are read");
   CHECK(header(dict("<f4", "(-1,)")) == R"(byte 51 of its header has "-" instead of a length from 0 to 2^64 - 1)");
   CHECK(header(dict("<f4", "(2.0,)")) == R"(byte 52 of its header has "." instead of ",")");
   CHECK(header(dict("<f4", "(2, 2.0)")) == R"(byte 55 of its header has "." instead of ",")");

@@ -6,6 +6,7 @@
 #include "accumulate/accumulate.hpp"
 #include "accumulate/harmonic.hpp"
 #include "cast/cast.hpp"
+#include "check/check.hpp"
 #include "delayed/delayed.hpp"
 #include "dot/dot.hpp"
 #include "double_rounding/double_rounding.hpp"
@@ -156,6 +157,7 @@ Calls experiment_calls() {
       {"double rounding", [] { return bytes_of(run_double_rounding({.uniform = {0.1, 0.9}, .size = 3000})); }},
       {"harmonic", [] { return bytes_of(run_harmonic({.formats = {{"e5m2", e5m2}, {"bfloat16", bfloat16}}})); }},
       {"delayed", [] { return bytes_of(run_delayed({.margin = 1})); }},
+      {"check", [] { return bytes_of(run_check({.source = Draws{.rows = 130, .columns = 128}})); }},
       {"scaling", [] { return bytes_of(run_scaling({.source = Draws{.rows = 32, .columns = 128, .steps = 3}})); }},
       {"train",
        [] {

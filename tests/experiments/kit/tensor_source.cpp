@@ -233,13 +233,129 @@ TEST_CASE("tensors: names and patterns choose tensors of files, in their order")
     const char* name;
     bool matches;
   };
-  for (const auto& [pattern, name, matches] :
-       {Match{"a*b*c", "aXbYbc", true}, Match{"a*b*c", "aXbYcZ", false}, Match{"*", "", true}, Match{"?", "", false},
-        Match{"**a", "ba", true}, Match{"a?", "ab", true}, Match{"a?", "a", false}, Match{"a*", "b", false},
-        Match{"[a]*", "[a]*", true}, Match{"", "", true}, Match{"", "a", false}}) {
+  for (const auto& [pattern, name, matches] : {Match{"a*b*c", "aXbYbc", true},
+                                               Match{"a*b*c", "aXbYcZ", false},
+                                               Match{"*", "", true},
+                                               Match{"?", "", false},
+                                               Match{"**a", "ba", true},
+                                               Match{"a?", "ab", true},
+                                               Match{"a?", "a", false},
+                                               Match{"a*", "b", false},
+                                               Match{"[a]*", "[a]*", true},
+                                               Match{"", "", true},
+                                               Match{"", "a", false},
+                                               Match{"w[12]", "w2", true},
+                                               Match{"w[12]", "w3", false},
+                                               Match{"w[a-c]x", "wbx", true},
+                                               Match{"w[!a-c]x", "wbx", false},
+                                               Match{"w[!a-c]x", "wdx", true},
+                                               Match{"*[12]*z", "a1b2z", true},
+                                               Match{"*.{q,k}_proj.*", "a.k_proj.w", true},
+                                               Match{"*.{q,k}_proj.*", "a.v_proj.w", false},
+                                               Match{"{a,b{c,d}}x", "bdx", true},
+                                               Match{"{a,b{c,d}}x", "bx", false},
+                                               Match{"w{,.bias}", "w", true},
+                                               Match{"{a", "{a", true},
+                                               Match{"a[*", "a[b", true},
+                                               Match{"a[]]", "a]", true},
+                                               Match{"?{1,2}", "{1", true}}) {
     INFO(pattern << " " << name);
     CHECK(names_tensor(pattern, name) == matches);
   }
+}
+
+TEST_CASE("tensors: a folder and an index are read as one, and what cannot be used is left out with its reason") {
+  const Scratch scratch;
+  const std::vector<BFloat16> words = words_of<BFloat16>(bfloat16, some_values(64));
+  const auto file = [&](const char* name, const std::vector<std::string>& tensors, const char* dtype = "BF16",
+                        const char* shape = "[2,32]") {
+    write_safetensors(scratch.path / name, tensors, dtype, shape, words);
+  };
+  const auto index = [&](const std::string& map) {
+    std::ofstream(scratch.path / "m.safetensors.index.json") << R"({"weight_map":{)" << map << "}}";
+    return scratch.path / "m.safetensors.index.json";
+  };
+  const auto names_of = [&](const fs::path& path, const std::vector<std::string>& names = {}) {
+    std::string found;
+    const TensorStream stream(StoredTensors{{path}, names}, {.unfit = [](const SourceTensor& facts) {
+                                return facts.rows == 64 ? "too many rows" : "";
+                              }});
+    for (const SourceTensor& facts : stream.all_facts()) {
+      found += facts.name.substr(facts.name.rfind(' ') + 1) + shape_text(facts.shape);
+    }
+    for (const LeftOutTensor& one : stream.left_out()) {
+      found += "|" + one.name.substr(one.name.rfind(' ') + 1) + ": " + one.reason;
+    }
+    return found;
+  };
+  file("a.safetensors", {"l.10.w", "l.2.w"});
+  file("b.safetensors", {"ids"}, "I64", "[16]");
+  file("c.safetensors", {"l.1.w", "tall"});
+  write_safetensors(scratch.path / "c.safetensors", {"tall"}, "BF16", "[64,1]", words);
+  // 1. A folder: all of it, in the order of names.
+  CHECK(names_of(scratch.path) ==
+        "\"l.2.w\"(2, 32)\"l.10.w\"(2, 32)|\"ids\": its dtype is I64|\"tall\": too many rows");
+  CHECK(names_of(scratch.path, {"l.{10,2}.w"}) == "\"l.2.w\"(2, 32)\"l.10.w\"(2, 32)");
+  // 2. An index: what it promises and its files lack; what was asked for by its name is no longer left out.
+  const fs::path path =
+      index(R"("l.10.w":"a.safetensors","l.2.w":"a.safetensors","l.3.w":"a.safetensors","far":"no.safetensors")");
+  const std::string all = names_of(path);
+  CHECK(all.starts_with("\"l.2.w\"(2, 32)\"l.10.w\"(2, 32)|"));
+  CHECK(all.find("|\"l.3.w\": the index says that \"a.safetensors\" has it, and it has not") != std::string::npos);
+  CHECK(all.find("|\"far\": cannot read ") != std::string::npos);
+  CHECK(names_of(scratch.path) == all);  // whose index is found
+  CHECK(refusal(StoredTensors{{path}, {"far"}}).find("no.safetensors: ") != std::string::npos);
+  CHECK(refusal(StoredTensors{{path}, {"l.9*"}}).ends_with("has no tensor \"l.9*\""));
+  CHECK(refusal(StoredTensors{{scratch.path / "b.safetensors"}, {"ids"}}).find("has the dtype \"I64\"") !=
+        std::string::npos);
+  CHECK(refusal(StoredTensors{{scratch.path / "b.safetensors"}, {"i*"}}).find("\"ids\": its dtype is I64") !=
+        std::string::npos);
+}
+
+TEST_CASE("tensors: shapes of convolutions, stacks of experts, codes and NumPy's bfloat16 are what they are") {
+  const Scratch scratch;
+  const fs::path path = scratch.path / "x";
+  const auto stream_of = [&](const char* name, const char* dtype, const char* shape, const auto& values) {
+    write_safetensors(path, {name}, dtype, shape, values);
+    return TensorStream(StoredTensors{{path}}, {.splits_experts = true});
+  };
+  const auto values_of = [](const TensorStream& stream, std::size_t i) {
+    Tensor tensor;
+    stream.load(i, tensor);
+    std::vector<float> blocks;
+    stream.for_each_block(i, [&](auto values) {
+      for (const auto x : values) blocks.push_back(as_float32(x));
+    });
+    CHECK((blocks == in_float32(tensor)));
+    return blocks;
+  };
+  const std::vector<float> values = some_values(24);
+  // 1. A kernel of a convolution: a row for each output.
+  const TensorStream kernel = stream_of("w", "F32", "[4,1,6,1]", values);
+  CHECK(kernel.facts(0).rows == 4);
+  CHECK(kernel.facts(0).columns == 6);
+  write_npy(path, "<f4", "(4, 2, 3, 1)", in_fortran_order(values, {4, 2, 3, 1}), true);
+  CHECK((values_of(TensorStream(StoredTensors{{path}}), 0) == values));
+  // 2. Experts are matrices of their own; other tensors of three dimensions are one.
+  const TensorStream experts = stream_of("mlp.experts.up", "F32", "[2,3,4]", values);
+  REQUIRE(experts.count() == 2);
+  CHECK(experts.facts(1).name.ends_with("\"mlp.experts.up\", expert 1"));
+  CHECK((values_of(experts, 1) == std::vector<float>(values.begin() + 12, values.end())));
+  CHECK(stream_of("x", "F32", "[2,3,4]", values).facts(0).rows == 6);
+  // 3. Codes, decoded: the values are those of the tables of the OCP specifications.
+  const std::vector<std::uint8_t> codes{0x38, 0x40, 0xB8, 0x7E, 0x01, 0x00};
+  CHECK((values_of(stream_of("w", "F8_E4M3", "[2,3]", codes), 0) == std::vector<float>{1, 2, -1, 448, 0x1p-9F, 0}));
+  const std::vector<std::uint8_t> pairs{0x21, 0x7F, 0x98};
+  const TensorStream fours = stream_of("w", "F4", "[1,6]", pairs);
+  CHECK(fours.facts(0).columns == 6);
+  CHECK((values_of(fours, 0) == std::vector<float>{0.5, 1, -6, 6, -0.0F, -0.5}));
+  const std::vector<std::uint8_t> exponents{127, 130, 0};
+  CHECK((values_of(stream_of("w", "F8_E8M0", "[3]", exponents), 0) == std::vector<float>{1, 8, 0x1p-127F}));
+  // 4. bfloat16 as ml_dtypes' arrays are stored by NumPy.
+  write_npy(path, "<V2", "(24,)", words_of<BFloat16>(bfloat16, values));
+  const TensorStream bfloats(StoredTensors{{path}});
+  CHECK(bfloats.facts(0).type == ElementType::bfloat16);
+  CHECK((values_of(bfloats, 0) == values));
 }
 
 TEST_CASE("tensors: every tensor of several is measured as it is alone") {

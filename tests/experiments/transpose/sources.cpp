@@ -81,9 +81,7 @@ TEST_CASE("transpose: arrays and files give the same, whatever the type that hol
   SECTION("what is refused") {
     write_npy(path, "<f4", "(2048,)", values);
     CHECK_THROWS_WITH(run_source(StoredTensors{{path}}),
-                      ContainsSubstring("must have two dimensions, not shape (2048,)"));
-    write_npy(path, "<f4", "(2, 32, 32)", values);
-    CHECK_THROWS_WITH(run_source(StoredTensors{{path}}), ContainsSubstring("shape (2, 32, 32)"));
+                      ContainsSubstring("must have two dimensions or more, not shape (2048,)"));
     write_npy(path, "<f4", "(0, 64)", std::vector<float>{});
     CHECK_THROWS_WITH(run_source(StoredTensors{{path}}),
                       ContainsSubstring("from 1 to 2^27 elements, not 0 (shape (0, 64))"));

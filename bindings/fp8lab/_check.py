@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What FP8 and FP4 would make of the weights of a model: files, arrays, or a module of PyTorch."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fp8lab._arrays import kind_of
+from fp8lab._document import Document
+from fp8lab._entry import guard as _guard
+from fp8lab._experiments import run
+from fp8lab._recipes import NamedRecipe, Recipe
+
+__all__ = [
+    "check",
+]
+
+#: What torch.save writes.
+_PICKLED = (".pt", ".pth", ".bin")
+
+
+def _is_path(model: Any) -> bool:
+    return isinstance(model, (str, os.PathLike))
+
+
+def _from_torch(path: str) -> Mapping[str, Any]:
+    """The tensors of a file of torch.save, which is read without running what it holds."""
+    try:
+        import torch
+    except ImportError:
+        raise ValueError(
+            f"model is a file of torch.save, {path[-80:]!r}, and PyTorch, which reads it, is missing"
+        ) from None
+    import pickle
+
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise ValueError(f"model, {path[-80:]!r}, holds more than tensors, and to read that is to run it") from None
+    if not isinstance(loaded, Mapping):
+        raise ValueError(f"model, {path[-80:]!r}, holds no state_dict but {kind_of(loaded)}")
+    return loaded
+
+
+def _is_float(value: Any) -> bool:
+    """Whether an array or a tensor has values: not integers, and codes without a scale are none."""
+    name = str(getattr(value, "dtype", "")).rsplit(".", 1)[-1]
+    return name in ("float32", "float64", "float16", "bfloat16")
+
+
+def _arrays_of(model: Mapping[str, Any]) -> dict[str, Any]:
+    arrays = {}
+    for name, value in model.items():
+        if not isinstance(name, str):
+            raise TypeError(f"model must have texts as names, not {kind_of(name)}")
+        if not hasattr(value, "dtype"):
+            raise TypeError(f"model must map names to arrays, and has {kind_of(value)}")
+        if _is_float(value):
+            arrays[name] = value.detach().cpu() if hasattr(value, "detach") else value
+    if not arrays:
+        raise ValueError("model has no arrays of float32, float64, float16 or bfloat16")
+    return arrays
+
+
+def check(
+    model: Any,
+    *,
+    tensors: str | Sequence[str] | None = None,
+    recipes: str | NamedRecipe | Recipe | Sequence[Any] | Mapping[str, Recipe] | None = None,
+    ignore: Sequence[str] | None = None,
+    tolerance: float = 3.0,
+    row_tolerance: float = 12.0,
+    zeroed_tolerance: float = 0.02,
+    min_sqnr: float | None = None,
+    bits_per_weight: float | None = None,
+    plan: str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    threads: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+) -> Document:
+    """Tell what FP8 and FP4 make of the weights of a model; Ctrl-C stops it.
+
+    Parameters
+    ----------
+    model : path, sequence of paths, mapping of arrays, or torch.nn.Module
+        A .safetensors or .npy file, the ``*.index.json`` of a checkpoint, or a folder with these; a file of
+        ``torch.save`` (.pt, .pth, .bin), which PyTorch reads with ``weights_only=True``; names and arrays; or a
+        module, whose ``state_dict()`` is taken. Of a mapping or a module, arrays of other types than float32, float64,
+        float16 and bfloat16 are left out.
+    tensors : sequence of str, optional
+        Names of the tensors of files, or patterns such as ``"model.layers.[0-3].*_proj.weight"``; all if left out.
+    recipes : sequence of recipes, optional
+        As :func:`fp8lab.experiments.check` takes them, with its defaults, as are the rest.
+    ignore : sequence of str, optional
+        Patterns of tensors that stay as they are; embeddings, ``lm_head``, norms and routers if left out.
+    tolerance, row_tolerance : float
+        dB below normal values that the median and the worst row of a tensor may have.
+    zeroed_tolerance : float
+        The share of elements that may become zero, above that of normal values.
+    min_sqnr, bits_per_weight : float, optional
+        One of them makes a plan: which tensors stay in bfloat16 for so many dB of each median row, or bits a weight.
+    plan : path, optional
+        A folder for the plan's files, as compressed-tensors and ModelOpt read them.
+    checkpoint : path, optional
+        A file where the result of each tensor of files is kept as soon as it is known.
+    resume : bool
+        Go on from the checkpoint.
+    threads : int, optional
+        All cores if left out; they change nothing but the time.
+    out : path, optional
+        A folder for the result as JSON and CSV.
+
+    Returns
+    -------
+    experiments.Document
+        Tables ``recipes``, ``tensors`` (worst first), ``layers``, ``measures`` (a row for each tensor and recipe),
+        ``plan`` and ``left_out``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For wrong arguments, a file of ``torch.save`` that holds more than tensors, and a model without tensors.
+    OSError
+        Where a file cannot be read or written.
+    """
+    given: dict[str, Any] = {
+        "recipes": recipes,
+        "ignore": ignore,
+        "tolerance": tolerance,
+        "row_tolerance": row_tolerance,
+        "zeroed_tolerance": zeroed_tolerance,
+        "min_sqnr": min_sqnr,
+        "bits_per_weight": bits_per_weight,
+        "plan": plan,
+        "checkpoint": checkpoint,
+        "resume": resume or None,
+        "threads": threads,
+        "tensors": tensors,
+    }
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(model, torch.nn.Module):
+        model = model.state_dict()
+    if isinstance(model, (str, os.PathLike)) and str(os.fspath(model)).lower().endswith(_PICKLED):
+        model = _from_torch(str(os.fspath(model)))
+    if isinstance(model, Mapping):
+        given["x"] = _arrays_of(model)
+    elif _is_path(model) or (isinstance(model, (list, tuple)) and model and all(map(_is_path, model))):
+        given["file"] = model
+    else:
+        raise TypeError(f"model must be a path, paths, a mapping of names to arrays or a module, not {kind_of(model)}")
+    return run("check", given, out)
+
+
+_guard(__name__, __all__)

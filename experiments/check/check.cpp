@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "check/check.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+#include "check/kept.hpp"
+#include "files/stored_tensors.hpp"
+#include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/refuse.hpp"
+#include "fp8lab/reference/measure/distributions.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
+#include "kit/draws.hpp"
+#include "kit/lists.hpp"
+
+namespace fp8lab::experiments {
+namespace {
+
+constexpr std::size_t most_rows = std::size_t{1} << 24;
+
+void check_arguments(const CheckArguments& arguments) {
+  std::vector<std::string> names;
+  for (const ChosenRecipe& one : arguments.recipes) {
+    names.push_back(one.name);
+    check_recipe(one.recipe);
+    if (is_stochastic(one.recipe)) refuse(one.name, " needs random bits, which this experiment does not draw");
+  }
+  check_filled_list("recipes", names);
+  if (arguments.min_sqnr && arguments.bits_per_weight) refuse("min_sqnr cannot be given with bits_per_weight");
+  if (arguments.plan && !arguments.min_sqnr && !arguments.bits_per_weight) {
+    refuse("plan needs min_sqnr or bits_per_weight, which say what may stay as it is");
+  }
+  if (arguments.min_sqnr && !std::isfinite(*arguments.min_sqnr)) {
+    refuse("min_sqnr must be finite, not ", *arguments.min_sqnr);
+  }
+  if (arguments.bits_per_weight && !(*arguments.bits_per_weight > 0 && *arguments.bits_per_weight <= 64)) {
+    refuse("bits_per_weight must be above 0 and at most 64, not ", *arguments.bits_per_weight);
+  }
+  for (const auto& [name, value] :
+       {std::pair{"tolerance", arguments.tolerance}, std::pair{"row_tolerance", arguments.row_tolerance},
+        std::pair{"zeroed_tolerance", arguments.zeroed_tolerance}}) {
+    if (!(value >= 0) || std::isinf(value)) refuse(name, " must be 0 or more and finite, not ", value);
+  }
+}
+
+/// Why a stored tensor is not measured; empty: it is.
+std::string reason_to_leave(const CheckArguments& arguments, const SourceTensor& facts) {
+  if (facts.shape.size() < 2) return "it has fewer than two dimensions; checkpoints keep such tensors in their type";
+  for (const std::string& pattern : arguments.ignore) {
+    if (names_tensor(pattern, facts.own_name)) return "ignore names it: " + pattern;
+  }
+  if (facts.rows > most_rows) return "it has more than 2^24 rows";
+  for (const ChosenRecipe& chosen : arguments.recipes) {
+    try {
+      (void)tile_shape(chosen.recipe, Direction::rowwise, facts.rows, facts.columns);
+    } catch (const std::invalid_argument& error) {
+      return chosen.name + ": " + error.what();
+    }
+  }
+  return "";
+}
+
+/// Files with names and none chosen: all tensors.
+TensorSource with_all_names(TensorSource source) {
+  auto* stored = std::get_if<StoredTensors>(&source);
+  if (stored == nullptr || !stored->names.empty()) return source;
+  const auto has_no_names = [](const std::filesystem::path& path) {
+    return !is_several_files(path) && !has_names(path);
+  };
+  if (std::ranges::none_of(stored->paths, has_no_names)) stored->names = {"*"};
+  return source;
+}
+
+CheckedTensor normal_tensor(const std::vector<ChosenRecipe>& recipes, int threads) {
+  constexpr std::size_t rows = 256;
+  constexpr std::size_t columns = 4096;
+  std::vector<float> values(rows * columns);
+  draw({.distribution = find_distribution("normal"), .seed = 41, .rows = rows, .columns = columns}, 0, 0, values);
+  std::vector<BFloat16> words;
+  words.reserve(values.size());
+  for (const float x : values) words.push_back({static_cast<std::uint16_t>(encode(bfloat16, CastPolicy{}, x))});
+  const TensorStream stream(HeldTensors{{.values = MatrixView(words, rows, columns), .name = "normal values"}});
+  return check_tensor(stream, 0, recipes, threads);
+}
+
+}  // namespace
+
+std::span<const Named<Suitability>> named_values(Suitability /*any*/) {
+  static constexpr std::array all{Named{"suits", Suitability::suits}, Named{"rows", Suitability::rows},
+                                  Named{"small", Suitability::small}, Named{"hurts", Suitability::hurts},
+                                  Named{"broken", Suitability::broken}};
+  static_assert(is_in_order(all));
+  return all;
+}
+
+Suitability suitability(const CheckArguments& arguments, const CheckedTensor& normal, const CheckedTensor& tensor,
+                        std::size_t recipe) {
+  const CheckedRecipe& one = tensor.recipes[recipe];
+  const CheckedRecipe& usual = normal.recipes[recipe];
+  if (tensor.not_finite > 0) return Suitability::broken;
+  if (std::isnan(one.median_row_sqnr_db)) return Suitability::suits;  // zeros alone
+  if (std::isnan(one.sqnr_db) || one.worst_row_sqnr_db == -std::numeric_limits<double>::infinity())
+    return Suitability::broken;
+  const double expected = usual.median_row_sqnr_db;
+  if (one.median_row_sqnr_db < expected - arguments.tolerance) return Suitability::hurts;
+  const auto share = [](const CheckedTensor& of, const CheckedRecipe& with) {
+    return static_cast<double>(with.zeroed) / static_cast<double>(of.size());
+  };
+  if (share(tensor, one) > share(normal, usual) + arguments.zeroed_tolerance) return Suitability::small;
+  if (one.worst_row_sqnr_db < expected - arguments.row_tolerance) return Suitability::rows;
+  return Suitability::suits;
+}
+
+CheckResult run_check(const CheckArguments& arguments, const Context& context) {
+  const DefaultEnvironment environment;
+  check_arguments(arguments);
+  const TensorStream stream(with_all_names(arguments.source),
+                            {.threads = arguments.threads,
+                             .splits_experts = true,
+                             .unfit = [&](const SourceTensor& facts) { return reason_to_leave(arguments, facts); }});
+  CheckResult result{arguments, stream.description(), {}, stream.left_out(), {}};
+  result.normal = normal_tensor(arguments.recipes, arguments.threads);
+  KeptTensors kept(arguments, stream);
+  const double work = stream.elements();
+  double done = 0;
+  for (std::size_t i = 0; i < stream.count(); ++i) {
+    if (const std::optional<CheckedTensor> before = kept.find(i)) {
+      result.tensors.push_back(*before);
+    } else {
+      try {
+        result.tensors.push_back(check_tensor(stream, i, arguments.recipes, arguments.threads));
+      } catch (const std::invalid_argument& error) {
+        refuse(stream.called(i), error.what());
+      }
+      kept.add(i, result.tensors.back());
+    }
+    done += static_cast<double>(stream.facts(i).size());
+    if (context.progress) context.progress(done / work);
+    if (context.kept && arguments.checkpoint) {
+      context.kept("the results of " + std::to_string(result.tensors.size()) + " of " + std::to_string(stream.count()) +
+                   " tensors are kept in " + printable(arguments.checkpoint->native()) +
+                   "; --resume goes on from them");
+    }
+  }
+  return result;
+}
+
+}  // namespace fp8lab::experiments

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "check/kept.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <system_error>
+
+#include "files/stored_file.hpp"
+#include "files/tensor_file.hpp"
+#include "fp8lab/formats/refuse.hpp"
+#include "fp8lab/reference/scaling/recipe.hpp"
+#include "kit/staging.hpp"
+
+namespace fp8lab::experiments {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// JSON has no infinities and NaN.
+nlohmann::json number(double x) {
+  if (std::isnan(x)) return "nan";
+  if (std::isinf(x)) return x > 0 ? "inf" : "-inf";
+  return x;
+}
+double number_of(const nlohmann::json& x) {
+  if (!x.is_string()) return x.get<double>();
+  if (x == "nan") return std::numeric_limits<double>::quiet_NaN();
+  return x == "inf" ? std::numeric_limits<double>::infinity() : -std::numeric_limits<double>::infinity();
+}
+
+nlohmann::json line_of(const CheckedTensor& one) {
+  nlohmann::json line{{"name", one.name},
+                      {"own_name", one.own_name},
+                      {"rows", one.rows},
+                      {"columns", one.columns},
+                      {"amax", number(one.amax)},
+                      {"rms", number(one.rms)},
+                      {"not_finite", one.not_finite},
+                      {"zero_rows", one.zero_rows},
+                      {"recipes", nlohmann::json::array()}};
+  if (one.concentration) line["concentration"] = {one.concentration->elements, number(one.concentration->share)};
+  for (const CheckedRecipe& with : one.recipes) {
+    line["recipes"].push_back({number(with.sqnr_db), number(with.median_row_sqnr_db), number(with.worst_row_sqnr_db),
+                               with.worst_row, with.zeroed, with.subnormal, with.blocks, with.clipped_blocks,
+                               number(with.bits_per_weight)});
+  }
+  return line;
+}
+
+CheckedTensor tensor_of(const nlohmann::json& line) {
+  CheckedTensor one{
+      .name = line.at("name"), .own_name = line.at("own_name"), .rows = line.at("rows"), .columns = line.at("columns")};
+  one.amax = number_of(line.at("amax"));
+  one.rms = number_of(line.at("rms"));
+  one.not_finite = line.at("not_finite");
+  one.zero_rows = line.at("zero_rows");
+  if (const auto few = line.find("concentration"); few != line.end()) {
+    one.concentration = Concentration{few->at(0), number_of(few->at(1))};
+  }
+  for (const nlohmann::json& with : line.at("recipes")) {
+    one.recipes.push_back({number_of(with.at(0)), number_of(with.at(1)), number_of(with.at(2)), with.at(3), with.at(4),
+                           with.at(5), with.at(6), with.at(7), number_of(with.at(8))});
+  }
+  return one;
+}
+
+}  // namespace
+
+KeptTensors::KeptTensors(const CheckArguments& arguments, const TensorStream& stream)
+    : stream_(&stream), path_(arguments.checkpoint) {
+  if (arguments.resume && !path_) refuse("resume needs checkpoint, the file that tells what is known");
+  if (!path_) return;
+  for (const ChosenRecipe& one : arguments.recipes) recipes_ += one.name + "\n" + describe(one.recipe) + "\n";
+  std::error_code error;
+  const bool is_there = fs::exists(*path_, error);
+  if (is_there && !arguments.resume) {
+    refuse(in_one_line(path_->native()), " is there already; resume goes on from it");
+  }
+  if (is_there) read(*path_);
+}
+
+void KeptTensors::read(const fs::path& path) {
+  const StoredFile file(path);
+  std::string text(static_cast<std::size_t>(file.size()), '\0');
+  text.resize(file.read(0, text));
+  std::size_t begin = 0;
+  for (std::size_t end = text.find('\n'); end != std::string::npos; begin = end + 1, end = text.find('\n', begin)) {
+    const nlohmann::json line = nlohmann::json::parse(text.substr(begin, end - begin), nullptr, false);
+    try {
+      known_[line.at("key").get<std::string>()] = tensor_of(line.at("tensor"));
+    } catch (const nlohmann::json::exception&) {
+      file.fail("byte " + std::to_string(begin) + " begins a line that is none of a checkpoint of fp8lab check");
+    }
+  }
+  // A line that was cut off is cut away, so that the next one begins a line.
+  if (begin < text.size()) fs::resize_file(path, begin);
+}
+
+std::string KeptTensors::key_of(std::size_t tensor) const {
+  const SourceTensor& facts = stream_->facts(tensor);
+  return facts.name + shape_text(facts.shape) + std::string(name_of(facts.type)) + stream_->stamp(tensor) + recipes_;
+}
+
+std::optional<CheckedTensor> KeptTensors::find(std::size_t tensor) const {
+  if (known_.empty()) return std::nullopt;
+  const auto found = known_.find(key_of(tensor));
+  if (found == known_.end()) return std::nullopt;
+  return found->second;
+}
+
+void KeptTensors::add(std::size_t tensor, const CheckedTensor& result) {
+  if (!path_) return;
+  const std::string line = nlohmann::json{{"key", key_of(tensor)}, {"tensor", line_of(result)}}.dump() + '\n';
+  constexpr int mode = 0666;
+  const Descriptor file(::open(path_->c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, mode));
+  std::size_t written = 0;
+  while (file.get() >= 0 && written < line.size()) {
+    const ssize_t some = ::write(file.get(), line.data() + written, line.size() - written);
+    if (some < 0 && errno == EINTR) continue;
+    if (some <= 0) break;
+    written += static_cast<std::size_t>(some);
+  }
+  if (written == line.size()) return;
+  throw std::runtime_error("cannot write " + in_one_line(path_->native()) + ": " +
+                           std::generic_category().message(errno) + "; earlier results are kept in it");
+}
+
+}  // namespace fp8lab::experiments
