@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoints/writers.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/widen.hpp"
+#include "fp8lab/reference/scaling/named_recipes.hpp"
+
+namespace fp8lab::experiments {
+
+namespace {
+
+constexpr std::array<std::string_view, 12> mx_recipes_of_writers{
+    "ocp_mxfp4",           "ocp_mxfp8_e4m3",           "modelopt_mxfp4",     "modelopt_mxfp8",
+    "quark_mxfp4",         "compressed_tensors_mxfp4", "quark_mxfp8",        "compressed_tensors_mxfp8",
+    "torchao_mxfp8_rceil", "torchao_mxfp4_rceil",      "transformers_mxfp8", "torchao_mxfp8_floor"};
+constexpr std::array<std::string_view, 5> nvfp4_recipes_of_writers{
+    "modelopt_nvfp4", "compressed_tensors_nvfp4", "torchao_nvfp4", "quark_nvfp4", "modelopt_nvfp4_static"};
+
+float in_bfloat16(float x) { return decode(bfloat16, encode(bfloat16, ieee_policy, x)); }
+constexpr CastPolicy nearest_within{.overflow = Overflow::saturate};
+
+std::vector<float> floats_of(const MatrixView& view) {
+  std::vector<float> wide;
+  wide.reserve(view.size());
+  view.visit([&]<typename T>(std::span<const T> values) {
+    if constexpr (std::is_same_v<T, double>) {
+      wide.assign(values.begin(), values.end());
+    } else {
+      for (const T value : values) wide.push_back(widened(value));
+    }
+  });
+  return wide;
+}
+float largest_magnitude(std::span<const float> values) {
+  float largest = 0;
+  for (const float value : values) largest = std::max(largest, std::abs(value));
+  return largest;
+}
+
+/// Source: comfy-kitchen 0.2.40, TensorCoreFP8Layout.quantize of a bfloat16 tensor.
+CodedMatrix comfy_float8_matrix(const ExpectedMatrix& expected) {
+  const std::vector<float> x = floats_of(expected.original);
+  CodedMatrix matrix{.format = e4m3, .rows = expected.original.rows(), .columns = expected.original.columns()};
+  matrix.block_rows = matrix.rows;
+  matrix.block_columns = matrix.columns;
+  const float scale = in_bfloat16(expected.group_amax.value_or(largest_magnitude(x)) / 448);
+  const float inverse = in_bfloat16(1 / scale);
+  matrix.scales = {scale};
+  for (const float value : x) {
+    matrix.codes.push_back(static_cast<std::uint8_t>(encode(e4m3, nearest_within, in_bfloat16(value * inverse))));
+  }
+  return matrix;
+}
+
+/// Source: comfy-kitchen 0.2.40, TensorCoreNVFP4Layout.quantize of a bfloat16 tensor.
+CodedMatrix comfy_nvfp4_matrix(const ExpectedMatrix& expected) {
+  constexpr std::size_t block = 16;
+  const std::vector<float> x = floats_of(expected.original);
+  CodedMatrix matrix{.format = e2m1, .rows = expected.original.rows(), .columns = expected.original.columns()};
+  matrix.block_columns = block;
+  const float of_tensor = in_bfloat16(expected.group_amax.value_or(largest_magnitude(x)) / 2688);
+  matrix.global = of_tensor;
+  matrix.codes.resize(x.size());
+  for (std::size_t first = 0; first < x.size(); first += block) {
+    const std::span<const float> values = std::span(x).subspan(first, block);
+    const float quotient = std::min(largest_magnitude(values) / 6 / of_tensor, 448.0F);
+    const float scale = decode(e4m3, encode(e4m3, nearest_within, quotient));
+    matrix.scales.push_back(scale);
+    const float divisor = of_tensor * scale;
+    for (std::size_t i = 0; i < block; ++i) {
+      const float y = divisor == 0 ? 0 : values[i] / divisor;
+      matrix.codes[first + i] = static_cast<std::uint8_t>(encode(e2m1, nearest_within, y));
+    }
+  }
+  return matrix;
+}
+
+class Rules {
+ public:
+  explicit Rules(const Weight& weight) : weight_(weight), layout_(*weight.layout) {}
+
+  std::vector<Writer> all() {
+    for (const std::string_view name : layout_.recipes) named(name);
+    if (layout_.family == Family::comfyui && layout_.scale_type != ScaleType::e8m0) comfy();
+    switch (layout_.scale_type) {
+      case ScaleType::number: numbers(); break;
+      case ScaleType::e8m0: powers(); break;
+      case ScaleType::e4m3:
+      case ScaleType::ue4m3: blocks_of_16(); break;
+    }
+    return std::move(writers_);
+  }
+
+ private:
+  void add(std::string name, Recipe recipe) {
+    recipe.whole_tiles = recipe.pads_tiles = false;
+    if (recipe.format != layout_.format || !is_valid(recipe)) return;
+    const bool is_there =
+        std::any_of(writers_.begin(), writers_.end(), [&](const Writer& writer) { return writer.recipe == recipe; });
+    if (!is_there) writers_.push_back({std::move(name), recipe, nullptr});
+  }
+  void named(std::string_view name) { add(std::string(name), find_recipe(name).recipe); }
+
+  /// A recipe with the blocks, format and scales of the layout.
+  [[nodiscard]] Recipe plain() const {
+    Recipe recipe{.quotient = Quotient::amax_over_largest,
+                  .zero_amax = SpecialScale::one,
+                  .operation = TileOperation::divide,
+                  .format = layout_.format};
+    switch (layout_.grouping) {
+      case Grouping::tensor: break;
+      case Grouping::row: recipe.tile_across = 1; break;
+      case Grouping::block:
+        recipe.tile_across = weight_.block_rows;
+        recipe.tile_along = weight_.group;
+        break;
+      case Grouping::group:
+        recipe.tile_across = 1;
+        recipe.tile_along = weight_.group;
+        break;
+    }
+    return recipe;
+  }
+
+  /// By functions of their own: no recipe rounds an inverse to bfloat16, or the tensor's scale.
+  void comfy() {
+    if (layout_.scale_type == ScaleType::number) {
+      writers_.push_back({"comfy-kitchen: amax / 448 in bfloat16, products with its inverse in bfloat16", plain(),
+                          comfy_float8_matrix});
+    } else {
+      writers_.push_back({"comfy-kitchen: amax / 2688 in bfloat16, E4M3 of amax / 6 over it, codes of x over both",
+                          find_recipe("torchao_nvfp4").recipe, comfy_nvfp4_matrix});
+    }
+  }
+
+  void numbers() {
+    // 1. amax / 448 in float32; DeepSeek's floor of the amax; quotients rounded to the type of the tensor.
+    const Recipe in_float32 = plain();
+    add("amax / 448 in float32", in_float32);
+    Recipe floored = in_float32;
+    floored.least_amax = 1e-4;
+    floored.least_amax_type = ScaleArithmetic::float32;
+    add("amax / 448 in float32, amax at least 1e-4", floored);
+    Recipe rounded = in_float32;
+    rounded.product = ScaleArithmetic::input_type;
+    add("amax / 448 in float32, quotients in the tensor's type", rounded);
+    rounded.arithmetic = ScaleArithmetic::input_type;
+    add("amax / 448 and quotients in the tensor's type", rounded);
+    rounded.product = ScaleArithmetic::float32;
+    add("amax / 448 in the tensor's type", rounded);
+    // 2. FBGEMM's, whose factor is at most 448 * 512.
+    Recipe capped = plain();
+    capped.quotient = Quotient::largest_over_amax;
+    capped.operation = TileOperation::multiply;
+    capped.least_amax = 1.0 / 512;
+    capped.zero_amax = SpecialScale::computed;
+    add("448 / amax in float32, at most 448 * 512", capped);
+    // 3. Powers of two as float32.
+    for (Recipe power : {in_float32, floored}) {
+      power.rounding = ScaleRounding::up;
+      add(power.least_amax == 0 ? "amax / 448, up to a power of two"
+                                : "amax / 448, amax at least 1e-4, up to a power of two",
+          power);
+    }
+  }
+
+  void powers() {
+    for (const std::string_view name : mx_recipes_of_writers) named(name);
+    // Of blocks of other sizes than 32, with DeepSeek's floor too; and ggml's, of whose codes the first nearest counts.
+    Recipe up = plain();
+    up.scale_type = fp8lab::ScaleType::e8m0_code;
+    up.operation = TileOperation::multiply;  // by an exact inverse
+    up.rounding = ScaleRounding::up;
+    up.zero_amax = SpecialScale::smallest;
+    add("amax over the largest value, up to a power of two", up);
+    Recipe floored = up;
+    floored.least_amax = 1e-4;
+    add("amax over the largest value, amax at least 1e-4, up to a power of two", floored);
+    Recipe down = up;
+    down.quotient = Quotient::amax_over_power;
+    down.rounding = ScaleRounding::down;
+    down.cast.rounding = Rounding::nearest_toward_zero;
+    down.cast.zero_sign = ZeroSign::dropped;
+    add("ggml: down to a power of two, ties toward zero", down);
+  }
+
+  void blocks_of_16() {
+    for (const std::string_view name : nvfp4_recipes_of_writers) named(name);
+  }
+
+  const Weight& weight_;
+  const Layout& layout_;
+  std::vector<Writer> writers_;
+};
+
+}  // namespace
+
+std::vector<Writer> writers_of(const Weight& weight) { return Rules(weight).all(); }
+
+}  // namespace fp8lab::experiments

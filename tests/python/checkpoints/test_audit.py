@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`fp8lab check` on quantized checkpoints: right ones are not accused, and each damage is named with its tensors.
+
+With FP8LAB_CHECKPOINTS=DIR, a folder of checkpoints with the file truth.json that says what each is, those are audited
+too.
+"""
+
+import json
+import os
+import pathlib
+
+import fp8lab
+import pytest
+from quantized_models import DAMAGE, LAYOUTS, original, write
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("original"), *original())
+
+
+def audited(folder, original=None):
+    document = fp8lab.experiments.check(file=[str(folder)], original=None if original is None else str(original))
+    findings = document.tables["findings"] if "findings" in document.tables else None
+    rows = [] if findings is None else [dict(zip(findings.dtype.names, row, strict=True)) for row in findings.tolist()]
+    return document, rows
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_is_right_is_not_accused(layout, model, tmp_path):
+    folder = write(tmp_path, *LAYOUTS[layout]())
+    document, findings = audited(folder)
+    assert findings == [] and document.passed
+    document, findings = audited(folder, model)
+    assert findings == [] and document.passed
+    weights = document.tables["weights"]
+    assert len(weights) == 14 and all(weights["recipe"]) and (weights["codes_differing"] == 0).all()
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_each_damage_is_named(name, model, tmp_path):
+    layout, kind, alone, plant = DAMAGE[name]
+    tensors, config = LAYOUTS[layout]()
+    accused = plant(tensors, config)
+    folder = write(tmp_path, tensors, config)
+    for beside in (None, model):
+        document, findings = audited(folder, beside)
+        if beside is None and not alone:
+            assert findings == [], name
+            continue
+        assert not document.passed
+        told = {(row["tensor"].replace(row["tensor"], stem(row["tensor"])), row["kind"]) for row in findings}
+        assert told == {(stem(tensor), kind) for tensor in accused}, (name, beside, findings)
+
+
+def stem(name):
+    """The module of a tensor: of a fused layer the attention or the MLP."""
+    return name.rsplit(".", 1)[0]
+
+
+def test_a_folder_of_checkpoints():
+    folder = os.environ.get("FP8LAB_CHECKPOINTS")
+    if folder is None:
+        pytest.skip("set FP8LAB_CHECKPOINTS=DIR to audit checkpoints with known damage (truth.json)")
+    folder = pathlib.Path(folder)
+    wrong = {}
+    for name, truth in json.loads((folder / "truth.json").read_text())["checkpoints"].items():
+        if truth["layout"].startswith("original"):
+            continue
+        beside = folder / (truth["original"] or "original")
+        for source in (None, beside):
+            _, findings = audited(folder / name, source)
+            is_told = truth["damage"] is not None and (source is not None or truth["told_without_original"])
+            if bool(findings) != is_told:
+                wrong[name, source is not None] = [(row["tensor"], row["kind"]) for row in findings]
+    assert wrong == {}
