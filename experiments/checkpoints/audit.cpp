@@ -493,7 +493,7 @@ std::optional<Nearest> Auditor::nearest(const Weight& weight, std::uint64_t expe
                          .global_divides = global_divides,
                          .threads = options_.threads,
                          .make = writer.make};
-    // 1. The tensor's own amax; 2. that of its fused group; 3. the stored scale of the tensor, whatever made it, where
+    // 1. The tensor's own amax; 2. that of its fused group; 3. the scale of the tensor that is stored, where
     // it is this tensor's up to a rounding to bfloat16.
     for (const int way : {1, 2, 3}) {
       if (way == 2 && (!of_group || !has_scale_of_tensor(writer.recipe))) continue;

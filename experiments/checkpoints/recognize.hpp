@@ -41,7 +41,7 @@ struct Weight {
       {};  ///< with the configuration or the metadata, sentences without full stops
 
   [[nodiscard]] const StoredTensor* companion(Role role) const;
-  /// Of the weight before: (rows, columns), (experts, rows, columns), or (experts, columns, rows).
+  /// The shape of the weight before: (rows, columns), (experts, rows, columns), or (experts, columns, rows).
   [[nodiscard]] std::vector<std::uint64_t> shape() const;
   [[nodiscard]] std::uint64_t elements() const { return experts * rows * columns; }
 };

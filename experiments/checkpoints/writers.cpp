@@ -174,7 +174,7 @@ class Rules {
 
   void powers() {
     for (const std::string_view name : mx_recipes_of_writers) named(name);
-    // Of blocks of other sizes than 32, with DeepSeek's floor too; and ggml's, of whose codes the first nearest counts.
+    // Powers of two for blocks of any size, DeepSeek's floor among them. ggml takes the first of the nearest codes.
     Recipe up = plain();
     up.scale_type = fp8lab::ScaleType::e8m0_code;
     up.operation = TileOperation::multiply;  // by an exact inverse
