@@ -9,6 +9,10 @@
 #include <numeric>
 
 #include "check/check.hpp"
+#include "checkpoints/audit.hpp"
+#include "checkpoints/audit_document.hpp"
+#include "checkpoints/checkpoint.hpp"
+#include "checkpoints/recognize.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "kit/tensor_arguments.hpp"
@@ -378,6 +382,7 @@ Text reading(const CheckResult& result) {
 struct CheckOptions {
   CheckArguments arguments;
   TensorArguments tensors{.draws = {.rows = 256, .columns = 1024}};
+  std::optional<std::filesystem::path> original = {};  ///< of a quantized model
 };
 
 void describe(CheckOptions& options, ArgumentList& list) {
@@ -390,6 +395,10 @@ void describe(CheckOptions& options, ArgumentList& list) {
       .also_called("--files")
       .positional()
       .excluding({"x"});
+  list.add("original", options.original, "the model before it was quantized, which each weight is held against")
+      .called("MODEL")
+      .by_default("a quantized model is judged by its own files")
+      .needing({"file"});
   list.add("tensors", tensors.names,
            "names of the tensors to measure, or patterns such as 'model.layers.[0-3].*_proj.weight'")
       .called("NAME ...")
@@ -420,7 +429,33 @@ void describe(CheckOptions& options, ArgumentList& list) {
   list.add_threads(arguments.threads);
 }
 
+/// The audit of a quantized model; none where its files hold numbers alone.
+std::optional<Document> audit_of(const CheckOptions& options, const Context& context) {
+  if (options.tensors.files.size() != 1) {
+    if (options.original) refuse("original goes with one model, not with ", options.tensors.files.size());
+    return {};
+  }
+  std::optional<Checkpoint> quantized;
+  try {
+    quantized.emplace(options.tensors.files.front());
+  } catch (const std::runtime_error&) {
+    if (options.original) throw;
+    return {};  // the reader of numbers says what is wrong
+  }
+  const Recognition recognition = recognize(*quantized);
+  const bool is_quantized =
+      !recognition.weights.empty() || !recognition.incomplete.empty() || !recognition.method.empty();
+  if (!is_quantized && !options.original) return {};
+  std::optional<Checkpoint> original;
+  if (options.original) original.emplace(*options.original);
+  const Checkpoint* beside = original ? &*original : nullptr;
+  const Audit result =
+      audit(*quantized, recognition, beside, {.threads = options.arguments.threads, .progress = context.progress});
+  return document_of(result, *quantized, recognition, beside);
+}
+
 Document run(const CheckOptions& options, const Context& context) {
+  if (std::optional<Document> audited = audit_of(options, context)) return *std::move(audited);
   CheckArguments arguments = options.arguments;
   arguments.source = options.tensors.source();
   return document_of(run_check(arguments, context));
@@ -458,11 +493,20 @@ std::vector<Experiment> check_experiments() {
            "Every recipe is measured on every tensor of two dimensions or more, a band of rows at a time; a stack of "
            "experts is a matrix for each. The median and the worst row tell what the few largest elements hide. What a "
            "recipe makes of normal values says what it must lose; a tensor that loses more is told with the reason.",
-       .result = "texts `verdict` and, with min_sqnr or bits_per_weight, `plan_words`; tables `recipes`, `tensors` "
-                 "(worst first), `worst` where these are many, `layers`, `plan`, `measures` (a row for each tensor "
-                 "and recipe) and `left_out`",
+       .result =
+           "of a quantized model: text `verdict`, tables `findings` (tensor, kind, words, where, loss), `weights` "
+           "and `warnings` of what loaders misread; else texts `verdict` and, with min_sqnr or bits_per_weight, "
+           "`plan_words`; tables `recipes`, `tensors` "
+           "(worst first), `worst` where these are many, `layers`, `plan`, `measures` (a row for each tensor "
+           "and recipe) and `left_out`",
+       .passed = "nothing is wrong",
+       .not_passed = "something is wrong with a quantized model",
+       .status_not_passed = 1,
+       .passed_in_part = "its layout is not known",
+       .status_in_part = 4,
        .examples = {{"check model.safetensors.index.json", "will FP8 hurt my model?"},
                     {"check DIR --tensors 'model.layers.[0-3].*' --recipes ocp_mxfp8_e4m3,modelopt_nvfp4", ""},
+                    {"check QUANTIZED --original DIR", "which recipe made each weight, and what is damaged?"},
                     {"check DIR --bits-per-weight 5 --plan OUT", "which tensors to keep in bfloat16"}},
        .small = R"({"rows": 128, "columns": 256, "outlier_rows": [1, 20], "recipes": ["modelopt_fp8", "ocp_mxfp4"],
 "min_sqnr": 20})",

@@ -128,7 +128,8 @@ Document document_of(const Audit& audit, const Checkpoint& quantized, const Reco
   if (!audit.findings.empty()) document.sections.emplace_back(findings_table_of(audit));
   if (!audit.weights.empty()) document.sections.emplace_back(weights_table_of(audit));
   if (!audit.misreads.empty()) document.sections.emplace_back(warnings_table_of(audit));
-  document.passed = audit.findings.empty();
+  document.in_part = audit.weights.empty() && recognition.incomplete.empty();  // nothing of it has a known layout
+  document.passed = document.in_part || audit.findings.empty();
   return document;
 }
 

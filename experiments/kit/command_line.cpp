@@ -279,7 +279,7 @@ std::string statuses_of(const Experiment& experiment) {
   std::string text;
   std::map<int, std::string> statuses{{0, experiment.passed}, {2, "bad input or unwritable DIR"}};
   if (!experiment.not_passed.empty()) statuses[experiment.status_not_passed] = experiment.not_passed;
-  if (!experiment.passed_in_part.empty()) statuses[Experiment::status_in_part] = experiment.passed_in_part;
+  if (!experiment.passed_in_part.empty()) statuses[experiment.status_in_part] = experiment.passed_in_part;
   std::string_view separator = "Exit status: ";
   for (const auto& [status, meaning] : statuses) {
     text.append(separator).append(std::to_string(status)).append(" ").append(meaning);
@@ -354,7 +354,7 @@ int run(const Experiment& experiment, Options& options) {
     if (options.html) print("Page: " + *options.html + "\n");
   }
   if (!document.passed.value_or(true)) return experiment.status_not_passed;
-  return document.in_part ? Experiment::status_in_part : 0;
+  return document.in_part ? experiment.status_in_part : 0;
 }
 
 /// The app that a command of one or two words goes below.

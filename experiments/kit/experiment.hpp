@@ -43,7 +43,7 @@ struct Experiment {
   std::string not_passed = {};  ///< when the command exits with status_not_passed; empty: never
   int status_not_passed = 3;
   std::string passed_in_part = {};  ///< when the command exits with status_in_part; empty: never
-  static constexpr int status_in_part = 3;
+  int status_in_part = 3;
   std::vector<Example> examples = {};
   /// Arguments that make a call of a moment, by their names in Python, as JSON. Every test that goes through all
   /// experiments makes this call. Paths are those of tests/experiments/kit/small_calls.py.
