@@ -283,7 +283,7 @@ void Auditor::look_at_names() {
     add(one.codes->name, lacks_global ? FindingKind::missing_global_scale : FindingKind::missing_scale, one.lacks);
   }
   for (const std::string& words : recognition_.disagreements) add("config.json", FindingKind::config, words);
-  // What is said of several weights is said of the configuration.
+  // The configuration is blamed for what disagrees with several weights.
   std::map<std::string, std::vector<const Weight*>> of_words;
   for (const Weight& weight : recognition_.weights) {
     if (!weight.grid_fits) continue;

@@ -115,7 +115,7 @@ struct GgufType {
   std::string_view name;
   std::uint64_t elements, bytes;
 };
-/// Those of GGUF version 3 whose block size is known.
+/// The types of GGUF version 3 whose block size is known.
 [[nodiscard]] std::span<const GgufType> gguf_types();
 
 }  // namespace fp8lab::experiments

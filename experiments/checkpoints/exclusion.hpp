@@ -22,7 +22,7 @@ struct Excluded {
   /// The entry that excludes a module, or why it is; empty: it is quantized.
   [[nodiscard]] std::string reason(Exclusion syntax, std::string_view module) const;
 };
-/// Of config.json, or where that has none, of hf_quant_config.json; by the keys of a layout.
+/// What config.json says, or where that is silent hf_quant_config.json, under the keys of a layout.
 [[nodiscard]] Excluded excluded_modules(const Checkpoint& checkpoint, const Layout& layout);
 
 }  // namespace fp8lab::experiments

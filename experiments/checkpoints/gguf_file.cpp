@@ -172,7 +172,7 @@ Container read_gguf(Bytes& bytes) {
     if (tensor.offset > farthest) bytes.fail("tensor " + printable(tensor.name) + " lies behind any file");
     tensor.offset += data;
   }
-  // Of a type that is not known, what lies before the next tensor.
+  // A type that is not known has what lies before the next tensor.
   for (StoredTensor& tensor : container.tensors) {
     if (!tensor.dtype.starts_with("GGUF type")) continue;
     std::uint64_t end = std::max(bytes.size(), tensor.offset);

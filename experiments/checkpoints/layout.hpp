@@ -173,8 +173,9 @@ struct Layout {
   /// Layers that a server makes one of, whose global scales should be one: parts of names.
   std::vector<std::vector<std::string_view>> fused = {};
 
-  /// Of fp8lab, that make its codes and scales bit for bit: the writer's own first. Empty where the writer makes them
-  /// by steps that no recipe has: ModelOpt's export of FP8 for instance, whose amax is float32 whatever the weight is.
+  /// Recipes of fp8lab that make its codes and scales bit for bit: the writer's own first. Empty where the writer makes
+  /// them by steps that no recipe has: ModelOpt's export of FP8 for instance, whose amax is float32 whatever the weight
+  /// is.
   std::vector<std::string_view> recipes = {};
   std::vector<Dequantization> loaders = {};  ///< the first is that of the format
 

@@ -6,6 +6,7 @@ function that changes it in place and returns the tensors that are to be accused
 named in experiments/checkpoints; of the damage: reports about serving engines and converters, each told in its words.
 """
 
+import functools
 import json
 import pathlib
 import struct
@@ -28,10 +29,11 @@ SHAPES = {
 FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 
-def weight(name, seed=0):
+@functools.cache
+def weight(name):
     """Nearly normal values in bfloat16, rows of different size."""
     layer, part = name.split(".", 3)[2:]
-    draws = np.random.default_rng([int(layer), *part.encode(), seed])
+    draws = np.random.default_rng([int(layer), *part.encode()])
     shape = SHAPES[part.removesuffix(".weight")]
     rows = draws.uniform(0.5, 2, (shape[0], 1))
     return (0.02 * rows * draws.standard_normal(shape)).astype(BF16)
@@ -55,6 +57,7 @@ def original():
     return tensors, {"model_type": "llama"}
 
 
+@functools.cache
 def group_amax(name):
     """The largest magnitude of the weights that a server makes one layer of."""
     for group in FUSED:
@@ -193,6 +196,12 @@ LAYOUTS = {
     "modelopt_nvfp4": modelopt_nvfp4,
     "transformers_mxfp8": transformers_mxfp8,
 }
+
+
+@functools.cache
+def right(layout):
+    """An undamaged checkpoint, which nobody may change."""
+    return LAYOUTS[layout]()
 
 
 def write(folder, tensors, config):
@@ -351,7 +360,8 @@ def unused_range(tensors, config):
 
 @damage("compressed_tensors_nvfp4", "fused_global_scales", True)
 def fused_global_scales(tensors, config):
-    return change(tensors, part(0, "self_attn.q_proj") + "_global_scale", lambda scale: scale * F4(0.75))
+    change(tensors, part(0, "self_attn.q_proj") + "_global_scale", lambda scale: scale * F4(0.75))
+    return [part(0, f"self_attn.{name}_proj") for name in "qkv"]
 
 
 @damage("modelopt_nvfp4", "nibble_order")
