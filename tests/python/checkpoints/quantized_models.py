@@ -33,7 +33,7 @@ FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 def weight(name):
     """Nearly normal values in bfloat16, rows of different size."""
     layer, part = name.split(".", 3)[2:]
-    draws = np.random.default_rng([int(layer), *part.encode()])
+    draws = np.random.default_rng([int(layer), *part.encode(), 0])
     shape = SHAPES[part.removesuffix(".weight")]
     rows = draws.uniform(0.5, 2, (shape[0], 1))
     return (0.02 * rows * draws.standard_normal(shape)).astype(BF16)
@@ -124,17 +124,12 @@ def compressed_tensors_channel():
     return from_original(channel, config)
 
 
-def nvfp4_parts(name, x, recipe):
-    q = fp8lab.quantize(x, recipe, tensor_amax=group_amax(name))
-    return q.codes, q.scale_codes
-
-
 def modelopt_nvfp4():
     def put(tensors, name, x):
         stem = name.removesuffix("weight")
-        codes, scales = nvfp4_parts(name, x, "modelopt_nvfp4")
-        tensors[name] = ("U8", codes)
-        tensors[stem + "weight_scale"] = ("F8_E4M3", scales)
+        q = fp8lab.quantize(x, "modelopt_nvfp4", tensor_amax=group_amax(name))
+        tensors[name] = ("U8", q.codes)
+        tensors[stem + "weight_scale"] = ("F8_E4M3", q.scale_codes)
         tensors[stem + "weight_scale_2"] = ("F32", F4(group_amax(name)) / F4(2688))
         tensors[stem + "input_scale"] = ("F32", F4(0.01))
 
@@ -142,16 +137,19 @@ def modelopt_nvfp4():
     return from_original(put, config)
 
 
+def put_compressed_nvfp4(tensors, name, x, amax):
+    stem = name.removesuffix("weight")
+    q = fp8lab.quantize(x, "compressed_tensors_nvfp4", tensor_amax=amax)
+    inverse = (F4(1) / F4(amax)).astype(BF16).astype(F4)
+    tensors[stem + "weight_packed"] = ("U8", q.codes)
+    tensors[stem + "weight_scale"] = ("F8_E4M3", q.scale_codes)
+    tensors[stem + "weight_global_scale"] = ("F32", np.asarray([(F4(2688) * inverse).astype(BF16)], F4))
+    tensors[stem + "input_global_scale"] = ("F32", np.asarray([500], F4))
+
+
 def compressed_tensors_nvfp4():
     def put(tensors, name, x):
-        stem = name.removesuffix("weight")
-        amax = group_amax(name)
-        codes, scales = nvfp4_parts(name, x, "compressed_tensors_nvfp4")
-        inverse = (F4(1) / F4(amax)).astype(BF16).astype(F4)
-        tensors[stem + "weight_packed"] = ("U8", codes)
-        tensors[stem + "weight_scale"] = ("F8_E4M3", scales)
-        tensors[stem + "weight_global_scale"] = ("F32", np.asarray([(F4(2688) * inverse).astype(BF16)], F4))
-        tensors[stem + "input_global_scale"] = ("F32", np.asarray([500], F4))
+        put_compressed_nvfp4(tensors, name, x, group_amax(name))
 
     weights = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "symmetric": True}
     group = {"targets": ["Linear"], "weights": weights, "input_activations": dict(weights, dynamic="local")}
@@ -360,7 +358,9 @@ def unused_range(tensors, config):
 
 @damage("compressed_tensors_nvfp4", "fused_global_scales", True)
 def fused_global_scales(tensors, config):
-    change(tensors, part(0, "self_attn.q_proj") + "_global_scale", lambda scale: scale * F4(0.75))
+    for name in "qkv":
+        own = part(0, f"self_attn.{name}_proj")
+        put_compressed_nvfp4(tensors, own, weight(own), float(np.abs(weight(own).astype(F4)).max()))
     return [part(0, f"self_attn.{name}_proj") for name in "qkv"]
 
 
