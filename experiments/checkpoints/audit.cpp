@@ -11,6 +11,7 @@
 #include <optional>
 #include <regex>
 #include <set>
+#include <stdexcept>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -102,7 +103,9 @@ std::optional<OriginalMatrix> read_original(const Checkpoint& original, const We
   const auto [tensor, slice] = find_original(original, weight, expert);
   if (tensor == nullptr || !original.has_data(*tensor)) return {};
   const std::uint64_t size = weight.rows * weight.columns;
-  if (tensor->elements() < (slice + 1) * size || tensor->elements() % size != 0) return {};
+  if (size == 0 || tensor->elements() < (slice + 1) * size || tensor->elements() % size != 0) return {};
+  if (const auto bits = bits_of_dtype(tensor->dtype); !bits || tensor->bytes != tensor->elements() * *bits / 8)
+    return {};
   const bool transposed = weight.layout->transposed && tensor->shape.size() == 3;
   OriginalMatrix matrix{.rows = weight.rows, .columns = weight.columns};
   const auto read = [&]<typename T>(T /*of_type*/) {
@@ -348,7 +351,7 @@ void Auditor::look_at_exclusions() {
 float scalar_of(const Checkpoint& checkpoint, const StoredTensor& tensor) {
   if (tensor.elements() != 1 || !checkpoint.has_data(tensor)) return std::numeric_limits<float>::quiet_NaN();
   const std::vector<std::byte> bytes = checkpoint.read_whole(tensor);
-  if (tensor.dtype == "F32") {
+  if (tensor.dtype == "F32" && bytes.size() == sizeof(float)) {
     float value = 0;
     std::memcpy(&value, bytes.data(), sizeof value);
     return value;
@@ -449,8 +452,16 @@ void Auditor::look_at(const Weight& weight) {
     audit_.weights.push_back(std::move(row));
     return;
   }
-  const WeightReader reader(quantized_, weight);
-  for (std::uint64_t expert = 0; expert < weight.experts; ++expert) look_at(reader, expert, row);
+  try {
+    const WeightReader reader(quantized_, weight);
+    for (std::uint64_t expert = 0; expert < weight.experts; ++expert) look_at(reader, expert, row);
+  } catch (const std::runtime_error& error) {
+    row.verdict = error.what();
+    if (!is_lost(weight)) add(weight.codes->name, FindingKind::damaged, error.what());
+  } catch (const std::invalid_argument& error) {
+    row.verdict = error.what();
+    add(weight.codes->name, FindingKind::damaged, error.what());
+  }
   if (weight.layout->grouping == Grouping::block && weight.rows % weight.block_rows != 0 &&
       weight.rows % weight.grid_rows == 0) {
     audit_.misreads.push_back(

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/encode.hpp"
 #include "fp8lab/reference/scaling/scale_rule.hpp"
 
 namespace fp8lab::experiments {
@@ -67,6 +68,8 @@ std::vector<float> values_of(const CodedMatrix& matrix) {
   }
   return values;
 }
+
+float nearest_bfloat16(float x) { return decode(bfloat16, encode(bfloat16, ieee_policy, x)); }
 
 double sqnr_of(const std::vector<float>& original, const std::vector<float>& values) {
   double signal = 0;

@@ -40,6 +40,9 @@ struct CodedMatrix {
 /// fl(code * factor_of(scale)) of each element.
 [[nodiscard]] std::vector<float> values_of(const CodedMatrix& matrix);
 
+/// The bfloat16 nearest to x, ties to even.
+[[nodiscard]] float nearest_bfloat16(float x);
+
 /// 10 log10 of the signal's energy over that of the error; infinite where they are equal.
 [[nodiscard]] double sqnr_of(const std::vector<float>& original, const std::vector<float>& values);
 

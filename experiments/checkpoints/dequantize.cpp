@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <vector>
 
@@ -254,9 +255,16 @@ WeightReader::WeightReader(const Checkpoint& checkpoint, const Weight& weight, L
 
   // 1. The bytes are there.
   for (const StoredTensor* tensor : {weight.codes, weight.scale, weight.global_scale}) {
-    if (tensor == nullptr || checkpoint.has_data(*tensor)) continue;
-    throw std::runtime_error(cannot_read(in_one_line(checkpoint.files()[tensor->file].native()),
-                                         "it ends within tensor " + printable(tensor->name)));
+    if (tensor == nullptr) continue;
+    if (!checkpoint.has_data(*tensor)) {
+      throw std::runtime_error(cannot_read(in_one_line(checkpoint.files()[tensor->file].native()),
+                                           "it ends within tensor " + printable(tensor->name)));
+    }
+    const std::optional<std::uint64_t> bits = bits_of_dtype(tensor->dtype);
+    if (bits && tensor->bytes != (tensor->elements() * *bits + 7) / 8) {
+      throw std::runtime_error(printable(tensor->name) + " has " + std::to_string(tensor->bytes) +
+                               " bytes, which is not the size of its shape");
+    }
   }
   const std::uint64_t packed = layout.packing == Packing::gguf_mxfp4   ? weight.elements() / 32 * 17
                                : layout.packing == Packing::gguf_nvfp4 ? weight.elements() / 64 * 36

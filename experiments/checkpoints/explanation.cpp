@@ -57,7 +57,6 @@ std::size_t count_of_differing(std::span<const std::uint8_t> a, std::span<const 
   return count;
 }
 
-float rounded_to_bfloat16(float x) { return decode(bfloat16, encode(bfloat16, ieee_policy, x)); }
 /// 2^ceil(log2(x)) of a positive normal number.
 float power_above(float x) {
   int exponent = 0;
@@ -129,7 +128,7 @@ std::vector<ScaleChange> scale_changes(const CodedMatrix& expected) {
   const std::size_t columns = expected.grid_columns();
   std::vector<ScaleChange> all{
       {FindingKind::bfloat16_scale, "scales are rounded to bfloat16, and the codes are those of float32 scales",
-       changed(expected.scales, rounded_to_bfloat16)},
+       changed(expected.scales, nearest_bfloat16)},
       {FindingKind::scale_rounded_after,
        "scales are rounded up to powers of two, and the codes are those of scales that are not",
        changed(expected.scales, power_above)},
@@ -402,7 +401,7 @@ std::optional<Explanation> explain_second_quantization(const CodedMatrix& given,
     } catch (const std::invalid_argument&) {
       continue;  // its blocks do not fit
     }
-    for (float& value : values) value = rounded_to_bfloat16(value);
+    for (float& value : values) value = nearest_bfloat16(value);
     ExpectedMatrix second = maker;
     second.original = MatrixView(std::span<const float>(values), given.rows, given.columns);
     const CodedMatrix made = quantized_as(second);
@@ -434,7 +433,7 @@ std::optional<Explanation> explain_fit(const CodedMatrix& given, const CodedMatr
         const std::uint32_t code = encode(given.format, nearest, number);
         return code == given.codes[i] || (code & mask) + (given.codes[i] & mask) == 0;
       };
-      if (!fits(quotient) && !fits(rounded_to_bfloat16(quotient))) ++misfits;
+      if (!fits(quotient) && !fits(nearest_bfloat16(quotient))) ++misfits;
       if (std::abs(quotient) > largest * 1.0625F) {
         ++clipped;
         worst = std::max(worst, double{std::abs(quotient)} / double{largest});

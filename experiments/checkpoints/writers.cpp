@@ -24,7 +24,6 @@ constexpr std::array<std::string_view, 12> mx_recipes_of_writers{
 constexpr std::array<std::string_view, 5> nvfp4_recipes_of_writers{
     "modelopt_nvfp4", "compressed_tensors_nvfp4", "torchao_nvfp4", "quark_nvfp4", "modelopt_nvfp4_static"};
 
-float in_bfloat16(float x) { return decode(bfloat16, encode(bfloat16, ieee_policy, x)); }
 constexpr CastPolicy nearest_within{.overflow = Overflow::saturate};
 
 std::vector<float> floats_of(const MatrixView& view) {
@@ -51,11 +50,11 @@ CodedMatrix comfy_float8_matrix(const ExpectedMatrix& expected) {
   CodedMatrix matrix{.format = e4m3, .rows = expected.original.rows(), .columns = expected.original.columns()};
   matrix.block_rows = matrix.rows;
   matrix.block_columns = matrix.columns;
-  const float scale = in_bfloat16(expected.group_amax.value_or(largest_magnitude(x)) / 448);
-  const float inverse = in_bfloat16(1 / scale);
+  const float scale = nearest_bfloat16(expected.group_amax.value_or(largest_magnitude(x)) / 448);
+  const float inverse = nearest_bfloat16(1 / scale);
   matrix.scales = {scale};
   for (const float value : x) {
-    matrix.codes.push_back(static_cast<std::uint8_t>(encode(e4m3, nearest_within, in_bfloat16(value * inverse))));
+    matrix.codes.push_back(static_cast<std::uint8_t>(encode(e4m3, nearest_within, nearest_bfloat16(value * inverse))));
   }
   return matrix;
 }
@@ -66,7 +65,7 @@ CodedMatrix comfy_nvfp4_matrix(const ExpectedMatrix& expected) {
   const std::vector<float> x = floats_of(expected.original);
   CodedMatrix matrix{.format = e2m1, .rows = expected.original.rows(), .columns = expected.original.columns()};
   matrix.block_columns = block;
-  const float of_tensor = in_bfloat16(expected.group_amax.value_or(largest_magnitude(x)) / 2688);
+  const float of_tensor = nearest_bfloat16(expected.group_amax.value_or(largest_magnitude(x)) / 2688);
   matrix.global = of_tensor;
   matrix.codes.resize(x.size());
   for (std::size_t first = 0; first < x.size(); first += block) {
