@@ -93,6 +93,7 @@ def check(
     x: Any | Sequence[Any] | None = None,
     file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     *,
+    original: str | os.PathLike[str] | None = None,
     tensors: str | Sequence[str] | None = None,
     recipes: RecipeName | NamedRecipe | Recipe | tuple[str, Recipe] | Sequence[RecipeName | NamedRecipe | Recipe | tuple[str, Recipe]] | Mapping[str, Recipe] = ('modelopt_fp8', 'compressed_tensors_channel', 'compressed_tensors_block', 'ocp_mxfp8_e4m3', 'ocp_mxfp4', 'modelopt_nvfp4'),
     ignore: str | Sequence[str] = ('*lm_head*', '*embed*', '*norm*', '*router*', '*.gate.weight'),

@@ -183,6 +183,7 @@ std::optional<Concentration> concentration_of(const Tensor& x) {
   Magnitudes magnitudes;
   Buffer<float> room;
   for (std::size_t first = 0; first < x.size(); first += most) {
+    checkpoint();
     magnitudes.add(x.floats(first, std::min(most, x.size() - first), room));
   }
   return magnitudes.concentration();

@@ -144,6 +144,8 @@ void trace_of_columns(const fs::path& path, int columns) {
 /// What never ends, or is no file at all, for every option that takes one.
 void add_no_files(const fs::path& work, std::vector<Run>& runs) {
   mkfifo((work / "fifo").c_str(), 0600);
+  const std::string folder = (work / "empty").string();
+  fs::create_directory(folder);
   const int listener = socket(AF_UNIX, SOCK_STREAM, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -157,8 +159,10 @@ void add_no_files(const fs::path& work, std::vector<Run>& runs) {
       {"delayed", "--amax"}};
   for (const std::vector<std::string>& reader : readers) {
     for (const std::string& path : {(work / "fifo").string(), (work / "socket").string(), std::string("/dev/zero"),
-                                    std::string("/dev/stdin"), work.string()}) {
-      Run run{reader, 2, path == work ? "it is a directory" : "it is not a regular file", 32, 2};
+                                    std::string("/dev/stdin"), folder}) {
+      const bool takes_folders = reader.front() != "verify" && reader.front() != "delayed";
+      const std::string of_folder = takes_folders ? "has no .npy and .safetensors files" : "it is a directory";
+      Run run{reader, 2, path == folder ? of_folder : "it is not a regular file", 32, 2};
       run.arguments.push_back(path);
       runs.push_back(run);
     }

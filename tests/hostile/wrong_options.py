@@ -21,7 +21,7 @@ COMMANDS = dict(map(small_command, REGISTERED))
 #: The exit statuses of a run that ends without an error.
 STATUSES = {facts["command"]: {0, facts["status_not_passed"]} for facts in REGISTERED.values()}
 #: Options that name what is written.
-WRITTEN = {"--out", "--html", "--checkpoint", "--probe", "--ledger", "--plan", "--into"}
+WRITTEN = {"--out", "--html", "--checkpoint", "--probe", "--exercise", "--ledger", "--plan", "--into"}
 #: Options that name files: what cannot be read or written is named in their place.
 PATHS = {
     (facts["command"], argument["option"])

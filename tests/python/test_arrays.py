@@ -255,7 +255,6 @@ EXPERIMENTS = fp8lab.experiments
         (lambda: EXPERIMENTS.cast(X, seed=1), ValueError, "seed cannot be given with x"),
         (lambda: EXPERIMENTS.cast("a.npy", seed=1), ValueError, "seed cannot be given with x"),
         (lambda: EXPERIMENTS.cast(X, exact=True), ValueError, "exact"),
-        (lambda: EXPERIMENTS.cast(X, best_scale=True), ValueError, "best"),
         (lambda: EXPERIMENTS.double_rounding(via=[]), ValueError, "via must have at least one entry"),
         (lambda: EXPERIMENTS.double_rounding(size=8), ValueError, "size can be given only with uniform"),
         (lambda: EXPERIMENTS.accumulate(k=[]), ValueError, "k must have at least one entry"),

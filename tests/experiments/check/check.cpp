@@ -92,7 +92,7 @@ bool same_checked(const CheckedTensor& a, const CheckedTensor& b) {
 
 }  // namespace
 
-TEST_CASE("check: bands, threads and given amaxes change nothing; scaling and plain sums over rows tell the same") {
+TEST_CASE("check: bands, threads and given amaxes change nothing, and scaling and plain sums over rows tell the same") {
   // 300 rows are more than a band of 128, which a band of 4096 columns has; and no multiple of it.
   constexpr std::size_t rows = 300;
   constexpr std::size_t columns = 4096;
