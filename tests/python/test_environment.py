@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import fp8lab
@@ -239,6 +240,15 @@ def _out(run, **arguments: object):
     return lambda directory: [run(**arguments), run(**arguments, out=directory)]
 
 
+_ONE_WRITER = threading.Lock()
+
+
+def _dequantized(directory):
+    """One call at a time: a second writer of a directory is refused."""
+    with _ONE_WRITER:
+        return _out(experiments.dequantize, **small_call("dequantize"))(directory)
+
+
 CASES = {
     "AmaxHistory": lambda _: [_replayed(one.name) for one in fp8lab.delayed_versions()],
     "AmaxHistory.copy": lambda _: _history(lambda h: h.record_amax(0.1)).copy(),
@@ -437,7 +447,7 @@ CASES = {
     "experiments.cast": _out(
         experiments.cast, formats=["e2m1"], size=300, scales=[SCALE, 1e-3], amax=[3.3], exact=True, best_scale=True),
     "experiments.tensors": _out(experiments.tensors, **small_call("tensors")),
-    "experiments.dequantize": _out(experiments.dequantize, **small_call("dequantize")),
+    "experiments.dequantize": _dequantized,
     "check": lambda _: fp8lab.check(
         {"w": np.float32([[1, 0.75], [3, 0.125]])}, recipes=["modelopt_fp8", "compressed_tensors_channel"], min_sqnr=SCALE),
     "experiments.check": _out(
