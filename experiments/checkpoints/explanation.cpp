@@ -209,7 +209,7 @@ Explanation explain_scales(const CodedMatrix& given, const CodedMatrix& expected
   }
   return {FindingKind::damaged,
           text(differ.size(), " of ", given.scales.size(), " scales are not the recipe's, and all codes are"),
-          places(differ, given.grid_columns()), false};
+          places(differ, given.grid_columns())};
 }
 
 /// Where element i of the given codes is found in the expected ones.
@@ -523,8 +523,7 @@ Explanation explain(const CodedMatrix& given, const CodedMatrix& expected, const
   return {FindingKind::damaged,
           text(differ.codes, " of ", given.codes.size(), " codes and ", differ.scales, " of ", given.scales.size(),
                " scales are not the recipe's"),
-          {},
-          false};
+          {}};
 }
 
 }  // namespace fp8lab::experiments

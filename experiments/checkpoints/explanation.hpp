@@ -42,7 +42,6 @@ struct Explanation {
   FindingKind kind;
   std::string words;
   std::string where = {};
-  bool is_whole = true;  ///< whether it explains every code and scale
 };
 
 /// `maker` made `expected`; `rules` are other recipes of the layout's format and blocks. Precondition: the matrices
