@@ -63,8 +63,8 @@ def functions() -> list[str]:
     """The values of the argument ``functions``.
 
     ``correctly_rounded`` has the float32 nearest to the exact value. ``hopper`` has what ``device_function`` has for
-    sm_90, and sums in the kernel's order; activations take it, and so do ``layernorm`` and ``rmsnorm`` of at most 2048
-    columns, and ``softmax`` and ``softmax_backward`` of 16 bits an element and at most 16384 keys.
+    sm_90, and sums in the kernel's order; activations take it, and so do norms of at most 2048 columns, softmaxes of 16
+    bits an element and at most 16384 keys, and the gradients of these.
     """
     return list(FUNCTIONS)
 

@@ -200,6 +200,16 @@ struct RowLoops {
       Math::Store(Math::Product(times, Math::Difference(Math::Load(dy + i), both)), out + i);
     });
   }
+  static HWY_ATTR void LayernormGradientOfMeans(const float* dy, const float* y, NormSums sums, float inverse_count,
+                                                float rsigma, std::size_t count, float* out) {
+    const auto of_dy = Math::Number(sums.of_dy * inverse_count);
+    const auto of_dy_y = Math::Number(sums.of_dy_y * inverse_count);
+    const auto times = Math::Number(rsigma);
+    ForEach(count, [&](std::size_t i) HWY_ATTR {
+      const auto both = Math::Fused(of_dy_y, Math::Load(y + i), of_dy);
+      Math::Store(Math::Product(times, Math::Difference(Math::Load(dy + i), both)), out + i);
+    });
+  }
   static HWY_ATTR void RmsnormGradient(const float* dy, const float* y, const float* add, float of_dy_y,
                                        float inverse_count, float rsigma, std::size_t count, float* out) {
     const auto minus = Math::Number(-(of_dy_y * inverse_count));
@@ -226,6 +236,7 @@ RowFunctions FunctionsOf() {
           .add = &Loops::Add,
           .norm_gradient_sums = &Loops::GradientSums,
           .layernorm_gradient = &Loops::LayernormGradient,
+          .layernorm_gradient_of_means = &Loops::LayernormGradientOfMeans,
           .rmsnorm_gradient = &Loops::RmsnormGradient};
 }
 RowFunctions FunctionsOfTarget() { return FunctionsOf<TargetMath>(); }

@@ -56,6 +56,9 @@ struct RowFunctions {
   /// out = rsigma (dy - fma(of_dy, 1 / n, (of_dy_y / n) y)).
   void (*layernorm_gradient)(const float* dy, const float* y, NormSums sums, float inverse_count, float rsigma,
                              std::size_t count, float* out);
+  /// out = rsigma (dy - fma(of_dy_y / n, y, of_dy / n)).
+  void (*layernorm_gradient_of_means)(const float* dy, const float* y, NormSums sums, float inverse_count, float rsigma,
+                                      std::size_t count, float* out);
   /// out = rsigma fma(-of_dy_y / n, y, dy), fused with + add where add is not null.
   void (*rmsnorm_gradient)(const float* dy, const float* y, const float* add, float of_dy_y, float inverse_count,
                            float rsigma, std::size_t count, float* out);

@@ -13,6 +13,7 @@ from pathlib import Path
 import fp8lab
 import numpy as np
 import pytest
+from sampled import sampled
 
 torch = pytest.importorskip("torch")
 VECTORS = Path(__file__).parents[1] / "vectors" / "device" / "h200_norms.npz"
@@ -31,14 +32,14 @@ def words_of(array, dtype):
     return tensor.to(dtype).contiguous().view(torch.int16).numpy().reshape(-1)
 
 
-def computed(kind, dtype, rows, hidden, zero_centered):
+def computed(kind, dtype, rows, hidden, zero_centered, functions="correctly_rounded"):
     def tensor(values):
         return torch.from_numpy(values).to(dtype)
 
     x = tensor(normal(40 + rows, (rows, hidden)))
     x[1] *= 30
     w, b, dz = tensor(drawn(41, (hidden,))), tensor(drawn(42, (hidden,))), tensor(drawn(43, (rows, hidden)))
-    given = {"zero_centered_gamma": zero_centered}
+    given = {"zero_centered_gamma": zero_centered, "functions": functions}
     if kind == "layer":
         y, mean, rsigma = fp8lab.operators.layernorm(x, w, b, eps=1e-5, **given)
         dx, dgamma, dbeta = fp8lab.operators.layernorm_backward(dz, x, mean, rsigma, w, **given)
@@ -94,15 +95,31 @@ def test_with_hoppers_functions_every_word_is_an_h200s():
     assert words == {"y": 46 * 1024, "rsigma": 46 * 64}
 
 
+def test_gradients_added_up_in_hoppers_order_are_an_h200s():
+    recorded = np.load(VECTORS)
+    words = Counter()
+    for kind, type_name, shape, centered in sorted({tuple(name.split("/")[:4]) for name in recorded.files}):
+        rows, columns = map(int, shape.split("x"))
+        dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[type_name]
+        made = computed(kind, dtype, rows, columns, centered == "True", functions="hopper")
+        for part in made.keys() - {"y"}:
+            expected = recorded[f"{kind}/{type_name}/{shape}/{centered}/{part}"]
+            assert (words_of(made[part], dtype)[: expected.size] == expected).all(), (kind, type_name, shape, part)
+            words[part] += expected.size
+    assert words == {"dx": 46 * 1024, "dgamma": 7584, "dbeta": 3792}
+
+
 def test_hoppers_functions_are_refused_where_they_are_not_known():
     x = np.ones((4, 2049), np.float32)
     with pytest.raises(ValueError, match="functions of hopper are known for at most 2048 columns"):
         fp8lab.operators.rmsnorm(x, x[0], functions="hopper")
+    with pytest.raises(ValueError, match="functions of hopper are known for at most 2048 columns"):
+        fp8lab.operators.rmsnorm_backward(x, x, x[:, 0].copy(), x[0], functions="hopper")
     few = x[:, :16].copy()
     with pytest.raises(ValueError, match="functions must be correctly_rounded for adam_update, whose sums"):
         fp8lab.operators.adam_update(few, few.copy(), few.copy(), few.copy(), lr=0.1, step=1, functions="hopper")
-    with pytest.raises(ValueError, match="functions must be correctly_rounded for rmsnorm_backward"):
-        fp8lab.operators.rmsnorm_backward(few, few, few[:, 0].copy(), few[0], functions="hopper")
+    with pytest.raises(ValueError, match="functions of hopper take gamma and grad of x's type, or both of one type"):
+        fp8lab.operators.rmsnorm_backward(few, few, few[:, 0].copy(), few[0].astype(np.float16), functions="hopper")
 
 
 def lanes_of(x, elements):
@@ -143,3 +160,124 @@ def test_layernorms_statistics_are_those_of_an_h200():
         key = f"layer/{type_name}/{shape}/{centered}"
         assert (mean.view(np.int32) == recorded[f"{key}/mu"]).all(), key
         assert (fp8lab.special_function("rsqrt", variance).view(np.int32) == recorded[f"{key}/rs"]).all(), key
+
+
+def fused(a, b, c):
+    """float64 has the product, and the sum but for ties."""
+    return (a.astype(np.float64) * b + c).astype(np.float32)
+
+
+class Block:
+    """A kernel of four warps, played for all threads at once: common/normalization of Transformer Engine 2.20."""
+
+    def __init__(self, columns, elements, warps_of_row, blocks, tuned, loads):
+        self.lanes, self.elements, self.loads = 32 * warps_of_row, elements, loads
+        self.rows_at_once, self.blocks, self.tuned, self.columns = 4 // warps_of_row, blocks, tuned, columns
+
+    def threads(self, rows):
+        """[row][load][lane][element], zeros behind the last column."""
+        wide = np.pad(rows, ((0, 0), (0, self.loads * self.lanes * self.elements - self.columns)))
+        return wide.reshape(len(rows), self.loads, self.lanes, self.elements)
+
+    def row_sums(self, add, count):
+        total = np.zeros((count, self.lanes), np.float32)
+        for load in range(self.loads):
+            for element in range(self.elements):
+                total = add(total, load, element)
+        if self.lanes == 32:
+            return sum_of_lanes(total)
+        total = total.reshape(count, 4, 32)
+        for step in (16, 8, 4, 2, 1):
+            total = total + np.pad(total, ((0, 0), (0, 0), (0, step)))[:, :, step:]
+        whole = np.zeros(count, np.float32)
+        for warp in range(4):
+            whole = whole + total[:, warp, 0]
+        return whole
+
+    def column_sums(self, add, rows):
+        """``add(sums, the rows)`` of each thread in turn, then of the threads of a block, then of the blocks."""
+        shape = (self.blocks, self.rows_at_once, self.loads, self.lanes, self.elements)
+        total, step = np.zeros(shape, np.float32), self.blocks * self.rows_at_once
+        for first in range(0, rows, step):
+            flat, count = total.reshape(step, *shape[2:]), min(step, rows - first)
+            flat[:count] = add(flat[:count], slice(first, first + count))
+        part = np.zeros((self.blocks, *shape[2:]), np.float32)
+        if self.rows_at_once == 1:
+            part = total[:, 0]
+        elif self.tuned:
+            for warp in range(4):
+                part = part + total[:, warp]
+        else:
+            for load in range(self.loads):
+                own = load % 4
+                kept = total[:, own, load]
+                for warp in range(4):
+                    kept = kept if warp == own else kept + total[:, warp, load]
+                part[:, load] = kept
+        part = part.reshape(self.blocks, -1)
+        warps = 32 if self.tuned else 4
+        sums = np.zeros((warps, part.shape[1]), np.float32)
+        for block in range(self.blocks):
+            sums[block % warps] = sums[block % warps] + part[block]
+        if self.tuned:
+            return sum_of_lanes(sums.T)[: self.columns]
+        for half in (2, 1):
+            sums = sums[:half] + sums[half : 2 * half]
+        return sums[0, : self.columns]
+
+
+#: Norm, types of x and of the others, rows, columns; elements of a load, warps of a row, blocks of 132 multiprocessors,
+#: whether the kernel is for these columns alone, loads of a row.
+PLAYED = {
+    "layer bf16 bf16 1600 768": (8, 1, 132 * 3, True, 3),
+    "layer fp16 fp16 1062 1024": (8, 1, 132 * 2, False, 4),
+    "layer bf16 bf16 664 1536": (4, 4, 132 * 5, True, 3),
+    "layer fp32 fp32 531 1900": (4, 4, 132 * 4, False, 4),
+    "layer fp32 bf16 90 100": (2, 1, 23, False, 2),
+    "rms bf16 bf16 664 2048": (8, 4, 132 * 5, True, 2),
+    "rms fp32 fp16 2115 300": (4, 1, 132 * 5, False, 4),
+    "rms fp16 fp16 3172 512": (8, 1, 132 * 5, True, 2),
+    "add fp32 fp32 2116 512": (4, 1, 132 * 4, True, 4),
+    "add bf16 bf16 30 700": (8, 1, 8, False, 4),
+}
+
+
+@pytest.mark.parametrize("case", sampled(PLAYED, 5))
+def test_gradients_added_up_in_hoppers_order_are_the_kernels_played_thread_by_thread(case):
+    """No device has been asked for these rows and columns; blocks beyond the first round are in them."""
+    elements, warps, blocks, tuned, loads = PLAYED[case]
+    kind, of_x, of_rest, rows, columns = (int(word) if word.isdigit() else word for word in case.split())
+    types = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+    def tensor(values, name):
+        return torch.from_numpy(np.asarray(values, np.float32)).to(types[name])
+
+    x = tensor(normal(7, (rows, columns)), of_x)
+    gamma, dz = tensor(drawn(8, (columns,)), of_rest), tensor(drawn(9, (rows, columns)), of_rest)
+    add = tensor(normal(10, (rows, columns)), of_rest) if kind == "add" else None
+    mean, rsigma = drawn(11, (rows,)) / 8, np.abs(drawn(12, (rows,))) + np.float32(0.25)
+    given = {"zero_centered_gamma": True, "functions": "hopper", "out_dtype": "float32"}
+    if kind == "layer":
+        dx, dgamma, dbeta = fp8lab.operators.layernorm_backward(dz, x, mean, rsigma, gamma, **given)
+    else:
+        dx, dgamma = fp8lab.operators.rmsnorm_backward(dz, x, rsigma, gamma, add=add, **given)
+
+    block = Block(columns, elements, warps, blocks, tuned, loads)
+    wide, grad = x.float().numpy(), dz.float().numpy()
+    y = rsigma[:, None] * (wide - mean[:, None] if kind == "layer" else wide)
+    dy = (gamma.float().numpy() + np.float32(1)) * grad
+    share = np.float32(1) / np.float32(columns)
+    of_y, of_dy, of_grad = block.threads(y), block.threads(dy), block.threads(grad)
+    dyy = block.row_sums(lambda s, i, j: fused(of_dy[:, i, :, j], of_y[:, i, :, j], s), rows) * share
+    if kind == "layer":
+        plain = block.row_sums(lambda s, i, j: s + of_dy[:, i, :, j], rows) * share
+        inner = dy - fused(dyy[:, None], y, plain[:, None])
+    else:
+        inner = fused(-dyy[:, None], y, dy)
+    expected = rsigma[:, None] * inner if add is None else fused(rsigma[:, None], inner, add.float().numpy())
+    assert (expected.view(np.int32) == np.asarray(dx).view(np.int32)).all()
+    sums = block.column_sums(lambda s, at: fused(of_grad[at], of_y[at], s), rows)
+    assert (sums.view(np.int32) == np.asarray(dgamma).view(np.int32)).all()
+    if kind == "layer":
+        sums = block.column_sums(lambda s, at: s + of_grad[at], rows)
+        assert (sums.view(np.int32) == np.asarray(dbeta).view(np.int32)).all()

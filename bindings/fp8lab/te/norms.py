@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from fp8lab.te.operators import as_tensor, norm_options, operators, options, quantized_result, rounded
+from fp8lab.te.operators import as_tensor, norm_gradient_options, norm_options, operators, quantized_result, rounded
 from fp8lab.te.tensors import element_type, kind_of_tensor
 
 EXPORTED = ("layernorm_bwd", "layernorm_fwd", "rmsnorm_bwd", "rmsnorm_bwd_add", "rmsnorm_fwd")
@@ -81,28 +81,30 @@ def layernorm_bwd(
     shaped = _plain(x)
     made = operators().layernorm_backward(
         _plain(dz).view(shaped.shape), shaped, mu.detach(), rsigma.detach(), _plain(gamma),
-        zero_centered_gamma=bool(zero_centered_gamma), **options(),
+        zero_centered_gamma=bool(zero_centered_gamma), **norm_gradient_options(x, gamma, dz, sm_margin),
     )  # fmt: skip
     return [as_tensor(one) for one in made]
 
 
 def rmsnorm_bwd(dz: Any, x: Any, rsigma: Any, gamma: Any, sm_margin: int, zero_centered_gamma: bool) -> list[Any]:
     """The gradients of the input and of gamma."""
-    return _rmsnorm_backward(dz, x, None, rsigma, gamma, zero_centered_gamma)
+    return _rmsnorm_backward(dz, x, None, rsigma, gamma, sm_margin, zero_centered_gamma)
 
 
 def rmsnorm_bwd_add(
     dz: Any, x: Any, add: Any, rsigma: Any, gamma: Any, sm_margin: int, zero_centered_gamma: bool
 ) -> list[Any]:
     """The same with a gradient that comes past the norm added to that of the input."""
-    return _rmsnorm_backward(dz, x, add, rsigma, gamma, zero_centered_gamma)
+    return _rmsnorm_backward(dz, x, add, rsigma, gamma, sm_margin, zero_centered_gamma)
 
 
-def _rmsnorm_backward(dz: Any, x: Any, add: Any, rsigma: Any, gamma: Any, zero_centered_gamma: bool) -> list[Any]:
+def _rmsnorm_backward(
+    dz: Any, x: Any, add: Any, rsigma: Any, gamma: Any, sm_margin: int, zero_centered_gamma: bool
+) -> list[Any]:
     shaped = _plain(x)
     made = operators().rmsnorm_backward(
         _plain(dz).view(shaped.shape), shaped, rsigma.detach(), _plain(gamma),
         zero_centered_gamma=bool(zero_centered_gamma), add=None if add is None else _plain(add).view(shaped.shape),
-        **options(),
+        **norm_gradient_options(x, gamma, dz, sm_margin),
     )  # fmt: skip
     return [as_tensor(one) for one in made]

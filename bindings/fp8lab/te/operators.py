@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fp8lab.te._activation import active_functions
+from fp8lab.te._activation import active_device, active_functions
 from fp8lab.te.quantize import quantize_as, threads
 from fp8lab.te.state import amax_of
 from fp8lab.te.tensors import as_tensor, kind_of_quantizer
@@ -71,6 +71,19 @@ def options() -> dict[str, Any]:
 def kernel_options() -> dict[str, Any]:
     """The same, with the functions of the kernels that the activation asks for."""
     return {**options(), "functions": active_functions()}
+
+
+def norm_gradient_options(x: Any, gamma: Any, grad: Any, sm_margin: int) -> dict[str, Any]:
+    """Those of a norm's gradients.
+
+    The order of their sums is known of the same rows and types, and of a chip whose kernels have 132 multiprocessors;
+    of another chip as long as each row has a block of its own.
+    """
+    columns = x.shape[-1]
+    multiprocessors = active_device().sms - sm_margin
+    have_types = gamma.dtype == grad.dtype and x.dtype in (gamma.dtype, torch.float32)
+    is_one_round = multiprocessors == 132 or x.numel() // max(columns, 1) <= 2 * multiprocessors
+    return kernel_options() if columns <= 2048 and have_types and is_one_round else options()
 
 
 def norm_options(x: Any, dtype: torch.dtype) -> dict[str, Any]:

@@ -97,8 +97,9 @@ constexpr std::array rows{
 std::span<const Exactness> exactness() { return rows; }
 
 bool is_exact_on_hopper(const Exactness& row) {
-  constexpr std::array<std::string_view, 6> with_functions{"activation", "activation_backward", "layernorm", "rmsnorm",
-                                                           "softmax",    "softmax_backward"};
+  constexpr std::array<std::string_view, 8> with_functions{
+      "activation", "activation_backward", "layernorm", "layernorm_backward",
+      "rmsnorm",    "rmsnorm_backward",    "softmax",   "softmax_backward"};
   return row.exact || std::find(with_functions.begin(), with_functions.end(), row.function) != with_functions.end();
 }
 

@@ -16,6 +16,7 @@
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/units/special_function.hpp"
+#include "operators/norm_gradient_order.hpp"
 #include "operators/row_buffers.hpp"
 #include "units/hopper_functions.hpp"
 
@@ -181,6 +182,84 @@ float rmsnorm_rsigma(const std::optional<WarpOrder>& warp, bool is_tuned, const 
   return device_rsqrt(std::fma(warp->sum_of_squares(deviations), inverse, mean * mean) + eps);
 }
 
+/// What a gradient is computed of: without a mean it is that of RMSNorm, which has no beta.
+struct NormGradientCall {
+  const NormParameters* parameters;
+  const MatrixView* grad;
+  const MatrixView* x;
+  std::span<const float> mean, rsigma;
+  const MatrixView* gamma;
+  const MatrixView* add = nullptr;
+  FloatOutput dx, dgamma;
+  std::optional<FloatOutput> dbeta;
+
+  [[nodiscard]] NormGradientKind kind() const {
+    if (dbeta) return NormGradientKind::layernorm;
+    return add == nullptr ? NormGradientKind::rmsnorm : NormGradientKind::rmsnorm_add;
+  }
+};
+
+/// The gradients in the order in which a device's kernel adds up.
+void device_gradient(const NormGradientCall& call, int threads) {
+  const MatrixView& x = *call.x;
+  const NormGradientOrder order(call.kind(), x, *call.gamma, *call.grad);
+  const std::size_t columns = x.columns();
+  const std::size_t stride = padded(columns);
+  const float inverse = inverse_of_columns(x);
+  const DefaultEnvironment environment;
+  const RowFunctions loops = row_functions();
+  const NormRow g = gamma_row(*call.parameters, *call.gamma);
+  std::vector<float> of_gamma(order.blocks() * stride);
+  std::vector<float> of_beta(call.dbeta ? of_gamma.size() : 0);
+
+  parallel_for(order.blocks(), threads, [&](std::size_t first_block, std::size_t last_block) {
+    NormGradientRows rows(columns);
+    std::vector<float> gamma_sums;
+    std::vector<float> beta_sums;
+    // 1. A row's gradient, and the sums over the rows of a warp.
+    const auto add_row = [&](std::size_t i, std::size_t warp) {
+      checkpoint();
+      read_piece(x, i * columns, columns, rows.x.data());
+      read_piece(*call.grad, i * columns, columns, rows.grad.data());
+      if (call.add != nullptr) read_piece(*call.add, i * columns, columns, rows.add.data());
+      loops.normalize(rows.x.data(), call.dbeta ? &call.mean[i] : nullptr, call.rsigma[i], stride, rows.y.data());
+      clear_padding(rows.y, columns);
+      loops.norm_gradient_sums(rows.grad.data(), rows.y.data(), g.data(), stride, rows.dy.data(),
+                               gamma_sums.data() + warp * stride,
+                               call.dbeta ? beta_sums.data() + warp * stride : nullptr);
+      const float of_dy_y =
+          order.sum_of_row([&](std::size_t j, float sum) { return std::fma(rows.dy[j], rows.y[j], sum); });
+      if (call.dbeta) {
+        const NormSums sums{order.sum_of_row([&](std::size_t j, float sum) { return sum + rows.dy[j]; }), of_dy_y};
+        (order.has_means() ? loops.layernorm_gradient_of_means : loops.layernorm_gradient)(
+            rows.dy.data(), rows.y.data(), sums, inverse, call.rsigma[i], stride, rows.x.data());
+      } else {
+        loops.rmsnorm_gradient(rows.dy.data(), rows.y.data(), call.add == nullptr ? nullptr : rows.add.data(), of_dy_y,
+                               inverse, call.rsigma[i], stride, rows.x.data());
+      }
+      write_piece(rows.x.data(), columns, call.dx, i * columns);
+    };
+    // 2. The sums of blocks.
+    const std::size_t warps = order.rows_of_block();
+    for (std::size_t block = first_block; block < last_block; ++block) {
+      gamma_sums.assign(warps * stride, 0.0F);
+      beta_sums.assign(call.dbeta ? warps * stride : 0, 0.0F);
+      for (std::size_t first = block * warps; first < x.rows(); first += order.blocks() * warps) {
+        for (std::size_t warp = 0; warp < warps && first + warp < x.rows(); ++warp) add_row(first + warp, warp);
+      }
+      order.sum_of_block(gamma_sums, std::span(of_gamma).subspan(block * stride, columns));
+      if (call.dbeta) order.sum_of_block(beta_sums, std::span(of_beta).subspan(block * stride, columns));
+    }
+  });
+  // 3. The sums of all.
+  NormRow total(stride);
+  order.sum_of_blocks(of_gamma, std::span(total).first(columns));
+  write_piece(total.data(), columns, call.dgamma, 0);
+  if (!call.dbeta) return;
+  order.sum_of_blocks(of_beta, std::span(total).first(columns));
+  write_piece(total.data(), columns, *call.dbeta, 0);
+}
+
 /// The order of a device's kernel, where its functions are asked for.
 std::optional<WarpOrder> warp_order(const OperatorOptions& options, const MatrixView& x, const FloatOutput& out) {
   switch (options.functions) {
@@ -250,10 +329,22 @@ void rmsnorm(const NormParameters& parameters, const MatrixView& x, const Matrix
 void layernorm_backward(const NormParameters& parameters, const MatrixView& grad, const MatrixView& x,
                         std::span<const float> mean, std::span<const float> rsigma, const MatrixView& gamma,
                         FloatOutput dx, FloatOutput dgamma, FloatOutput dbeta, const OperatorOptions& options) {
-  check_rounded_functions("layernorm_backward", options);
+  check_exact_functions("layernorm_backward", options);
   check_norm_gradient(grad, x, rsigma, gamma, dx, dgamma);
   check_size("mean", mean.size(), x.rows());
   check_size("dbeta", output_size(dbeta), x.columns());
+  if (options.functions == Functions::hopper) {
+    return device_gradient({.parameters = &parameters,
+                            .grad = &grad,
+                            .x = &x,
+                            .mean = mean,
+                            .rsigma = rsigma,
+                            .gamma = &gamma,
+                            .dx = dx,
+                            .dgamma = dgamma,
+                            .dbeta = dbeta},
+                           options.threads);
+  }
   const std::size_t columns = x.columns();
   const float inverse = inverse_of_columns(x);
   const DefaultEnvironment environment;
@@ -282,12 +373,25 @@ void layernorm_backward(const NormParameters& parameters, const MatrixView& grad
 void rmsnorm_backward(const NormParameters& parameters, const MatrixView& grad, const MatrixView& x,
                       std::span<const float> rsigma, const MatrixView& gamma, const MatrixView* add, FloatOutput dx,
                       FloatOutput dgamma, const OperatorOptions& options) {
-  check_rounded_functions("rmsnorm_backward", options);
+  check_exact_functions("rmsnorm_backward", options);
   check_norm_gradient(grad, x, rsigma, gamma, dx, dgamma);
   if (add != nullptr) {
     check_kernel_floats("add", *add);
     check_size("add", add->size(), x.size());
     check_apart_or_same_as("add", *add, "dx", dx);
+  }
+  if (options.functions == Functions::hopper) {
+    return device_gradient({.parameters = &parameters,
+                            .grad = &grad,
+                            .x = &x,
+                            .mean = {},
+                            .rsigma = rsigma,
+                            .gamma = &gamma,
+                            .add = add,
+                            .dx = dx,
+                            .dgamma = dgamma,
+                            .dbeta = {}},
+                           options.threads);
   }
   const std::size_t columns = x.columns();
   const float inverse = inverse_of_columns(x);

@@ -21,8 +21,12 @@ void check_function_words(const OperatorOptions& options) {
   refuse("function_words must be 0 with functions of ", name_of(options.functions), ", not ", options.function_words);
 }
 
-void check_rounded_functions(std::string_view name, const OperatorOptions& options) {
+void check_exact_functions(std::string_view name, const OperatorOptions& options) {
   if (options.function_words != 0) refuse("function_words must be 0 for ", name, ", not ", options.function_words);
+}
+
+void check_rounded_functions(std::string_view name, const OperatorOptions& options) {
+  check_exact_functions(name, options);
   if (options.functions == Functions::correctly_rounded) return;
   refuse("functions must be correctly_rounded for ", name, ", whose sums are not known on a device, not ",
          name_of(options.functions));

@@ -20,6 +20,8 @@ namespace fp8lab {
 void check_kernel_floats(std::string_view name, const MatrixView& x);
 /// Throws std::invalid_argument for functions of a device, which an operator does not have.
 void check_rounded_functions(std::string_view name, const OperatorOptions& options);
+/// Throws where elementary functions are asked to be off, of which an operator has none.
+void check_exact_functions(std::string_view name, const OperatorOptions& options);
 /// Throws where functions that are measured are asked to be off.
 void check_function_words(const OperatorOptions& options);
 /// The elements of an output.

@@ -4,9 +4,10 @@
 // Source: Transformer Engine 2.20, common/normalization/layernorm/ln_fwd_kernels.cuh and ln_bwd_kernels.cuh,
 // rmsnorm/rmsnorm_fwd_kernels.cuh and rmsnorm_bwd_kernels.cuh: the general kernels, which sum deviations from the mean.
 // The tuned kernels, for some numbers of columns, merge means of parts instead. What is fused is what nvcc 13.0 fuses
-// of these formulas for sm_90; the order of sums is that of sum_order.hpp. With functions of hopper, which layernorm()
-// and rmsnorm() have for at most 2048 columns, it is the kernel's, and so is the choice of RMSNorm's tuned kernels, for
-// arrays that begin at multiples of 16 bytes.
+// of these formulas for sm_90; the order of sums is that of sum_order.hpp. With functions of hopper, which norms and
+// their gradients have for at most 2048 columns, it is the kernel's, and so is the choice of tuned kernels, for arrays
+// that begin at multiples of 16 bytes. Sums over more rows than a chip's blocks take at once follow the number of its
+// multiprocessors: 132, of an H100 SXM and an H200.
 #pragma once
 
 #include <span>
@@ -26,15 +27,17 @@ struct NormParameters {
 /// out = fma(gamma, rsigma (x - mean), beta). gamma and beta are matrices of one row.
 ///
 /// Throws std::invalid_argument for float64, sizes that do not fit, no columns, arrays that overlap (out may be x
-/// itself), with functions of hopper more
-/// than 2048 columns, and as check_threads() does.
+/// itself), with functions of hopper more than 2048 columns, and as check_threads() does.
 void layernorm(const NormParameters& parameters, const MatrixView& x, const MatrixView& gamma, const MatrixView& beta,
                FloatOutput out, std::span<float> mean, std::span<float> rsigma, const OperatorOptions& options = {});
 
 /// The gradients for the gradient `grad` by the result. With y = rsigma (x - mean), d = gamma grad and r as above:
 /// dx = rsigma (d - fma(sum(d), r, (sum(d y) r) y)); dgamma = sum of grad y, dbeta = sum of grad, both over rows.
+/// With functions of hopper this is what is fused up to 128 columns in one type; elsewhere it is fma(sum(d y) r, y,
+/// sum(d) r).
 ///
-/// Throws as layernorm() does.
+/// Throws as layernorm() does, and with functions of hopper unless gamma and grad have x's type, or both one type of 16
+/// bits beside x of float32.
 void layernorm_backward(const NormParameters& parameters, const MatrixView& grad, const MatrixView& x,
                         std::span<const float> mean, std::span<const float> rsigma, const MatrixView& gamma,
                         FloatOutput dx, FloatOutput dgamma, FloatOutput dbeta, const OperatorOptions& options = {});
@@ -48,7 +51,7 @@ void rmsnorm(const NormParameters& parameters, const MatrixView& x, const Matrix
 /// With y = rsigma x and d as above: dx = rsigma fma(-(sum(d y) r), y, d); dgamma = sum of grad y over rows. `add`,
 /// where it is not null, is added to dx, in one rounding with the product: the gradient that comes past the norm.
 ///
-/// Throws as layernorm() does.
+/// Throws as layernorm_backward() does.
 void rmsnorm_backward(const NormParameters& parameters, const MatrixView& grad, const MatrixView& x,
                       std::span<const float> rsigma, const MatrixView& gamma, const MatrixView* add, FloatOutput dx,
                       FloatOutput dgamma, const OperatorOptions& options = {});
