@@ -9,49 +9,11 @@
 #include <cmath>
 #include <utility>
 
+#include "dot/picture.hpp"
 #include "dot/words.hpp"
 
 namespace fp8lab::experiments {
 namespace {
-
-std::string power(int exponent) { return fmt::format("2^{}", exponent); }
-
-/// Draws the part of a term that is kept as a binary number, the digit of 2^E before the point, and behind a bar the
-/// first digits of what is cut off; "+" where there are more.
-std::string picture(const TraceTerm& term, int unit, int fraction_bits, int whole_digits) {
-  constexpr int cut_digits = 6;
-  const auto kept = static_cast<std::uint64_t>(std::ldexp(std::abs(term.kept), -unit));
-  std::string text = std::signbit(term.value) ? "-" : "+";
-  for (int bit = fraction_bits + whole_digits - 1; bit >= 0; --bit) {
-    text += (kept >> bit) == 0 ? ' ' : static_cast<char>('0' + ((kept >> bit) & 1U));
-    if (bit == fraction_bits) text += '.';
-  }
-  text += '|';
-  double cut = std::ldexp(std::abs(term.cut), -unit);
-  for (int digit = 0; digit < cut_digits; ++digit) {
-    if (cut == 0) {
-      text += ' ';
-      continue;
-    }
-    cut *= 2;
-    text += cut >= 1 ? '1' : '0';
-    if (cut >= 1) cut -= 1;
-  }
-  return text + (cut == 0 ? ' ' : '+');
-}
-
-std::string k_text(const TraceTerm& term, const MmaModel& model) {
-  if (term.products.empty() && !term.scales) return "c";
-  std::string text = std::to_string(term.k);
-  if (model.group > 1) text += "-" + std::to_string(term.k + static_cast<std::size_t>(model.group) - 1);
-  return text;
-}
-
-/// Names a term in a sentence: "c" or "k 3".
-std::string name_of_term(const TraceTerm& term, const MmaModel& model) {
-  const std::string text = k_text(term, model);
-  return text == "c" ? text : "k " + text;
-}
 
 /// The two factors of a term: each its code, where that is short, and its value; of a group how many are not zero.
 std::array<std::string, 2> factors_of(const TraceTerm& term, const DotArguments& arguments) {
@@ -68,14 +30,7 @@ std::array<std::string, 2> factors_of(const TraceTerm& term, const DotArguments&
 
 Table terms_told(const DotArguments& arguments, const TraceStep& step, const std::string& name) {
   const MmaModel& model = arguments.model;
-  std::vector<const TraceTerm*> terms = terms_of(step);
-  int whole_digits = 1;
-  for (const TraceTerm* term : terms) {
-    if (step.exponent && term->kept != 0) {
-      whole_digits = std::max(whole_digits, std::ilogb(term->kept) - *step.exponent + 1);
-    }
-  }
-  std::erase_if(terms, [&](const TraceTerm* term) { return term->value == 0 && term->exponent != step.exponent; });
+  const std::vector<const TraceTerm*> terms = told_terms(step);
   auto table = tabulate(terms, {.name = name});
   table.column({"k"}, [&](const TraceTerm* term) { return k_text(*term, model); })
       .column({.name = "a", .right = true}, [&](const TraceTerm* term) { return factors_of(*term, arguments)[0]; })
@@ -84,9 +39,8 @@ Table terms_told(const DotArguments& arguments, const TraceStep& step, const std
       .column({"exponent", "exp"}, [](const TraceTerm* term) { return term->exponent; })
       .column({.name = "cut_off", .title = "cut off", .digits = 3}, [](const TraceTerm* term) { return term->cut; });
   if (step.exponent) {
-    table.column({"kept", "kept | cut off, in binary"}, [&](const TraceTerm* term) {
-      return picture(*term, step.unit.value_or(0), model.fraction_bits, whole_digits);
-    });
+    table.column({"kept", "kept | cut off, in binary"},
+                 [&](const TraceTerm* term) { return picture(step, *term, model.fraction_bits); });
   }
   return table;
 }
@@ -104,33 +58,6 @@ std::vector<std::string> scales_told(const TraceStep& step, const MmaModel& mode
   return lines;
 }
 
-/// Where E comes from, or why there is none.
-std::string exponent_text(const TraceStep& step, const MmaModel& model) {
-  std::string from;
-  if (!step.exponent) {
-    for (const TraceTerm* term : terms_of(step)) {
-      if (!term->is_special()) continue;
-      from += fmt::format("{}{} is {}", from.empty() ? "" : ", ", name_of_term(*term, model), term->value);
-    }
-    if (!from.empty()) return "NaN or infinity decides: " + from;
-    switch (model.arithmetic) {
-      case Arithmetic::exact: return "every product is kept whole";
-      case Arithmetic::products_first:
-        return "products are cut beside the largest exponent of their sum, and c, downward, beside the largest of all";
-      case Arithmetic::flushed_pairs: return "products are rounded to float32, and subnormal numbers are zero";
-      case Arithmetic::fma_chain: return "the product is added whole, and the sum rounded once";
-      case Arithmetic::fused: break;
-    }
-    return "nothing to align: all terms are zero";
-  }
-  for (const TraceTerm* term : terms_of(step)) {
-    if (term->exponent == step.exponent && from.size() < 40)
-      from += (from.empty() ? "" : ", ") + name_of_term(*term, model);
-  }
-  return fmt::format("largest exponent E = {} ({}): multiples of {} are kept", *step.exponent, from,
-                     power(step.unit.value_or(0)));
-}
-
 /// Tells how a step sums up its terms and rounds the sum.
 std::vector<std::string> sum_told(const TraceStep& step, const MmaModel& model) {
   std::vector<std::string> lines;
@@ -138,7 +65,7 @@ std::vector<std::string> sum_told(const TraceStep& step, const MmaModel& model) 
   if (step.sum && step.unit) {
     const double sum = std::ldexp(static_cast<double>(*step.sum), *step.unit);
     lines.push_back(fmt::format("sum of what is kept: {} * {} = {:.9g}; cut off in all: {:.3g}", *step.sum,
-                                power(*step.unit), sum, cut_off(step)));
+                                power_text(*step.unit), sum, cut_off(step)));
     const double more = number_of(model.accumulator(), step.after) - sum;
     if (more != 0) changed = fmt::format(" (changed by {:.3g} as it is converted)", more);
   }

@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "dot/dot.hpp"
+#include "dot/picture.hpp"
 
 namespace fp8lab::experiments {
 
@@ -43,17 +43,5 @@ inline std::string bits_text(std::uint64_t word, const Format& format) {
   return word_text(word, format) + ", bits " + bits;
 }
 inline Format format_of_scales(const MmaModel& model) { return model.scales ? model.scales->format : e8m0; }
-
-inline std::vector<const TraceTerm*> terms_of(const TraceStep& step) {
-  std::vector<const TraceTerm*> terms{&step.accumulator};
-  for (const TraceTerm& term : step.terms) terms.push_back(&term);
-  return terms;
-}
-
-inline double cut_off(const TraceStep& step) {
-  double cut = 0;
-  for (const TraceTerm* term : terms_of(step)) cut += term->cut;
-  return cut;
-}
 
 }  // namespace fp8lab::experiments
