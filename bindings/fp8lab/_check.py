@@ -69,6 +69,7 @@ def check(
     model: Any,
     *,
     tensors: str | Sequence[str] | None = None,
+    original: str | os.PathLike[str] | None = None,
     recipes: str | NamedRecipe | Recipe | Sequence[Any] | Mapping[str, Recipe] | None = None,
     ignore: Sequence[str] | None = None,
     tolerance: float = 3.0,
@@ -93,6 +94,8 @@ def check(
         float16 and bfloat16 are left out.
     tensors : sequence of str, optional
         Names of the tensors of files, or patterns such as ``"model.layers.[0-3].*_proj.weight"``; all if left out.
+    original : path, optional
+        The model before it was quantized, which each weight of a quantized model of files is held against.
     recipes : sequence of recipes, optional
         As :func:`fp8lab.experiments.check` takes them, with its defaults, as are the rest.
     ignore : sequence of str, optional
@@ -118,7 +121,7 @@ def check(
     -------
     experiments.Document
         Tables ``recipes``, ``tensors`` (worst first), ``layers``, ``measures`` (a row for each tensor and recipe),
-        ``plan`` and ``left_out``.
+        ``plan`` and ``left_out``; of a quantized model ``weights``, ``findings`` and ``warnings``.
 
     Raises
     ------
@@ -128,6 +131,7 @@ def check(
         Where a file cannot be read or written.
     """
     given: dict[str, Any] = {
+        "original": original,
         "recipes": recipes,
         "ignore": ignore,
         "tolerance": tolerance,
