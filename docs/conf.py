@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sphinx makes a site of the pages, of the docstrings and of the headers: ``./dev docs``."""
 
+import base64
 import importlib
 import inspect
 import pathlib
@@ -134,6 +135,8 @@ QUIET = YES
 WARNINGS = NO
 WARN_IF_UNDOCUMENTED = NO
 WARN_NO_PARAMDOC = NO
+WARN_IF_DOC_ERROR = NO
+WARN_IF_INCOMPLETE_DOC = NO
 JAVADOC_AUTOBRIEF = YES
 MARKDOWN_SUPPORT = NO
 MACRO_EXPANSION = YES
@@ -263,11 +266,42 @@ class Headers(SphinxDirective):
         return section.children
 
 
+def keep_stars(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Experiments say what the command line says, which is no markup: its stars are those of patterns."""
+    if what == "function" and name.startswith("fp8lab.experiments."):
+        lines[:] = [line if "``" in line else line.replace("*", "\\*") for line in lines]
+
+
 def run_doxygen(app: Sphinx) -> None:
     XML.parent.mkdir(parents=True, exist_ok=True)
     folders = [str(ROOT / folder) for folder in LIBRARIES.values()]
     text = DOXYGEN.format(inputs=" ".join(folders), output=XML.parent, strip=" ".join(folders))
     subprocess.run(["doxygen", "-"], input=text, text=True, check=True)
+
+
+# --- The page that computes -------------------------------------------------------------------------------------------
+
+BROWSER = ROOT / "bindings" / "browser"
+COMPILED = ROOT / "build" / "browser" / "fp8lab.wasm"
+START = """
+startLibrary(Uint8Array.from(atob("{library}"), (one) => one.charCodeAt(0))).then(
+  (library) => showPage(library, document.querySelector(".try-it")));
+"""
+
+
+class TryIt(SphinxDirective):
+    """A form, its program, and the library as WebAssembly, all of them within the page."""
+
+    def run(self) -> list[nodes.Node]:
+        if not COMPILED.exists():
+            said = "This site was made without the library for the browser, which bindings/browser/build.sh makes."
+            return [nodes.paragraph(text=said)]
+        for path in (COMPILED, BROWSER / "page.html", BROWSER / "page.js"):
+            self.env.note_dependency(str(path))
+        program = (BROWSER / "page.js").read_text()
+        start = START.format(library=base64.b64encode(COMPILED.read_bytes()).decode())
+        html = f"{(BROWSER / 'page.html').read_text()}<script>\n{program}{start}</script>"
+        return [nodes.raw("", html, format="html")]
 
 
 # --- Pages ------------------------------------------------------------------------------------------------------------
@@ -297,5 +331,7 @@ def read_page(app: Sphinx, name: str, source: list[str]) -> None:
 def setup(app: Sphinx) -> None:
     app.add_directive("public-names", PublicNames)
     app.add_directive("headers", Headers)
+    app.add_directive("try-it", TryIt)
     app.connect("source-read", read_page)
     app.connect("builder-inited", run_doxygen)
+    app.connect("autodoc-process-docstring", keep_stars, priority=100)  # before numpydoc's
