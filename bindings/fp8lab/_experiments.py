@@ -372,11 +372,16 @@ _READ_LATER = {
     "via_roundings": "DrawlessRoundingName",
 }
 
+#: An experiment's argument that has such a name and other names: those of checkpoints.
+_OTHERS = {("quantize", "layout")}
+
 
 def _names_of(facts: Facts, argument: Facts) -> str | None:
     """The type of an argument's names, as the experiment lists them where it refuses ``?``; None: any text."""
     if argument["kind"] != "name":
         return _NAMES.get(argument["kind"])
+    if (facts["name"], argument["name"]) in _OTHERS:
+        return None
     if argument["name"] in _READ_LATER:
         return _READ_LATER[argument["name"]]
     try:  # the second argument is refused, so that nothing runs where the first is not

@@ -49,6 +49,8 @@ __all__ = [
     "doctor_gemm",
     "tensors",
     "dequantize",
+    "quantize",
+    "reencode",
     "verify_casts",
     "verify_tensor_cores",
     "gpu",
@@ -395,6 +397,31 @@ def dequantize(
     *,
     loader: Literal['format', 'compressed_tensors', 'deepseek', 'gguf', 'modelopt', 'quark', 'transformers', 'vllm'] = 'format',
     tensors: str | Sequence[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+) -> Document: ...
+
+def quantize(
+    model: str | os.PathLike[str] = '',
+    into: str | os.PathLike[str] = '',
+    *,
+    layout: str | None = None,
+    plan: str | os.PathLike[str] | None = None,
+    recipe: str | None = None,
+    ignore: str | Sequence[str] = ('*lm_head*', '*embed*', '*norm*', '*router*', '*.gate.weight'),
+    tensors: str | Sequence[str] | None = None,
+    shard_size: float | None = None,
+    threads: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+) -> Document: ...
+
+def reencode(
+    model: str | os.PathLike[str] = '',
+    *,
+    to: str = '',
+    into: str | os.PathLike[str] | None = None,
+    recipe: str | None = None,
+    tensors: str | Sequence[str] | None = None,
+    threads: int | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...
 

@@ -15,13 +15,13 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
-#include <variant>
 
 #include "checkpoints/alone.hpp"
 #include "checkpoints/coded_matrix.hpp"
 #include "checkpoints/dequantize.hpp"
 #include "checkpoints/exclusion.hpp"
 #include "checkpoints/explanation.hpp"
+#include "checkpoints/matrices.hpp"
 #include "checkpoints/original_names.hpp"
 #include "checkpoints/writers.hpp"
 #include "fp8lab/formats/interruption.hpp"
@@ -31,96 +31,15 @@ namespace fp8lab::experiments {
 
 namespace {
 
-/// One expert of a weight, or the weight, as it is compared.
-CodedMatrix read_matrix(const WeightReader& reader, std::uint64_t expert) {
-  const Weight& weight = reader.weight();
-  const Layout& layout = *weight.layout;
-  CodedMatrix matrix{.format = layout.format, .rows = weight.rows, .columns = weight.columns};
-  matrix.block_rows = std::max<std::uint64_t>(1, reader.block_rows());
-  matrix.block_columns = std::max<std::uint64_t>(1, reader.block_columns());
-  matrix.codes.resize(matrix.rows * matrix.columns);
-  const std::uint64_t first = expert * weight.rows;
-  reader.codes(first, weight.rows, matrix.codes);
-  const std::uint64_t across = reader.scale_columns();
-  for (std::uint64_t row = 0; row < matrix.rows; row += matrix.block_rows) {
-    const std::size_t at = matrix.scales.size();
-    matrix.scales.resize(at + across);
-    reader.scales(first + row, 1, std::span(matrix.scales).subspan(at));
-  }
-  if (layout.global != GlobalScale::none) {  // 1 where GGUF leaves it out
-    matrix.global = reader.global_scale(expert);
-    matrix.global_divides = layout.global == GlobalScale::divisor;
-  }
-  matrix.scales_are_powers = layout.scale_type == ScaleType::e8m0;
-  return matrix;
-}
-
-/// An original matrix of (rows, columns), as the codes lie.
-struct OriginalMatrix {
-  std::variant<std::vector<float>, std::vector<BFloat16>, std::vector<Half>> values = {};
-  std::size_t rows = 0, columns = 0;
-
-  [[nodiscard]] MatrixView view() const {
-    return std::visit([&](const auto& all) { return MatrixView(std::span(all), rows, columns); }, values);
-  }
-  [[nodiscard]] std::vector<float> widened_values() const {
-    return std::visit(
-        [](const auto& all) {
-          std::vector<float> wide;
-          wide.reserve(all.size());
-          for (const auto value : all) wide.push_back(widened(value));
-          return wide;
-        },
-        values);
-  }
-  [[nodiscard]] float amax() const {
-    float largest = 0;
-    std::visit(
-        [&](const auto& all) {
-          for (const auto value : all) largest = std::max(largest, std::abs(widened(value)));
-        },
-        values);
-    return largest;
-  }
-};
-
-template <typename T>
-std::vector<T> read_slice(const Checkpoint& checkpoint, const StoredTensor& tensor, std::uint64_t slice,
-                          std::uint64_t rows, std::uint64_t columns, bool transposed) {
-  std::vector<T> stored(rows * columns);
-  checkpoint.read(tensor, slice * rows * columns * sizeof(T), std::as_writable_bytes(std::span(stored)));
-  if (!transposed) return stored;
-  std::vector<T> turned(stored.size());
-  for (std::uint64_t row = 0; row < rows; ++row) {
-    for (std::uint64_t column = 0; column < columns; ++column)
-      turned[row * columns + column] = stored[column * rows + row];
-  }
-  return turned;
-}
-
 /// The original of one expert of a weight; none where there is no tensor of its name and size with numbers.
-std::optional<OriginalMatrix> read_original(const Checkpoint& original, const Weight& weight, std::uint64_t expert) {
+std::optional<NumberMatrix> read_original(const Checkpoint& original, const Weight& weight, std::uint64_t expert) {
   const auto [tensor, slice] = find_original(original, weight, expert);
-  if (tensor == nullptr || !original.has_data(*tensor)) return {};
-  const std::uint64_t size = weight.rows * weight.columns;
-  if (size == 0 || tensor->elements() < (slice + 1) * size || tensor->elements() % size != 0) return {};
-  if (const auto bits = bits_of_dtype(tensor->dtype); !bits || tensor->bytes != tensor->elements() * *bits / 8)
-    return {};
-  const bool transposed = weight.layout->transposed && tensor->shape.size() == 3;
-  OriginalMatrix matrix{.rows = weight.rows, .columns = weight.columns};
-  const auto read = [&]<typename T>(T /*of_type*/) {
-    matrix.values = read_slice<T>(original, *tensor, slice, weight.rows, weight.columns, transposed);
-  };
-  if (tensor->dtype == "BF16") {
-    read(BFloat16{});
-  } else if (tensor->dtype == "F16") {
-    read(Half{});
-  } else if (tensor->dtype == "F32") {
-    read(float{});
-  } else {
-    return {};
-  }
-  return matrix;
+  if (tensor == nullptr) return {};
+  return read_numbers(original, *tensor,
+                      {.slice = slice,
+                       .rows = weight.rows,
+                       .columns = weight.columns,
+                       .transposed = weight.layout->transposed && tensor->shape.size() == 3});
 }
 
 std::size_t hash_of(std::span<const std::uint8_t> bytes) {
@@ -251,8 +170,8 @@ class Auditor {
     return lost_.contains(weight.codes->name) || (weight.scale != nullptr && lost_.contains(weight.scale->name));
   }
   std::optional<Nearest> nearest(const Weight& weight, std::uint64_t expert, const CodedMatrix& given,
-                                 const OriginalMatrix& values, bool global_divides);
-  std::optional<float> group_amax(const Weight& weight, std::uint64_t expert, const OriginalMatrix& own);
+                                 const NumberMatrix& values, bool global_divides);
+  std::optional<float> group_amax(const Weight& weight, std::uint64_t expert, const NumberMatrix& own);
 
   /// Whoever made most weights of a layout is taken to have made the others: what explains the rest starts there.
   void explain_by_usual_writers();
@@ -472,27 +391,20 @@ void Auditor::look_at(const Weight& weight) {
   audit_.weights.push_back(std::move(row));
 }
 
-std::optional<float> Auditor::group_amax(const Weight& weight, std::uint64_t expert, const OriginalMatrix& own) {
-  for (const auto& group : weight.layout->fused) {
-    for (const std::string_view part : group) {
-      const std::size_t at = weight.name.rfind(part);
-      if (at == std::string::npos) continue;
-      float largest = own.amax();
-      for (const std::string_view other : group) {
-        std::string name = weight.name;
-        name.replace(at, part.size(), other);
-        const Weight* member = recognition_.find(name);
-        if (other == part || member == nullptr) continue;
-        if (const auto values = read_original(*original_, *member, expert)) largest = std::max(largest, values->amax());
-      }
-      return largest;
-    }
+std::optional<float> Auditor::group_amax(const Weight& weight, std::uint64_t expert, const NumberMatrix& own) {
+  const std::vector<std::string> names = fused_names(*weight.layout, weight.name);
+  if (names.empty()) return {};
+  float largest = own.amax();
+  for (const std::string& name : names) {
+    const Weight* member = recognition_.find(name);
+    if (member == nullptr || member == &weight) continue;
+    if (const auto values = read_original(*original_, *member, expert)) largest = std::max(largest, values->amax());
   }
-  return {};
+  return largest;
 }
 
 std::optional<Nearest> Auditor::nearest(const Weight& weight, std::uint64_t expert, const CodedMatrix& given,
-                                        const OriginalMatrix& values, bool global_divides) {
+                                        const NumberMatrix& values, bool global_divides) {
   const std::optional<float> of_group = group_amax(weight, expert, values);
   std::optional<Nearest> best;
   const auto weight_of = [](const Differences& d) { return d.codes + d.scales + (d.global ? 1 : 0); };
@@ -524,7 +436,7 @@ std::optional<Nearest> Auditor::nearest(const Weight& weight, std::uint64_t expe
 
 void Auditor::look_at(const WeightReader& reader, std::uint64_t expert, AuditedWeight& row) {
   const Weight& weight = reader.weight();
-  const CodedMatrix given = read_matrix(reader, expert);
+  const CodedMatrix given = read_coded_matrix(reader, expert);
   Seen seen{.weight = &weight, .expert = expert, .codes = hash_of(given.codes), .scales = hash_of(given.scales)};
   seen.is_zero = std::all_of(given.codes.begin(), given.codes.end(),
                              [&](std::uint8_t code) { return (code & given.format.magnitude_mask()) == 0; });
@@ -554,7 +466,7 @@ void Auditor::compare(const WeightReader& reader, std::uint64_t expert, AuditedW
     seen_.push_back(std::move(seen));
     return;
   }
-  const CodedMatrix given = read_matrix(reader, expert);
+  const CodedMatrix given = read_coded_matrix(reader, expert);
   const auto best = nearest(weight, expert, given, *values, weight.layout->global == GlobalScale::divisor);
   const std::vector<float> wide = values->widened_values();
   row.sqnr_db = sqnr_of(wide, values_of(given));

@@ -16,6 +16,7 @@ std::vector<Layout> comfy_layouts() {
                         {".input_scale", Role::input_scale},
                         {".pre_quant_scale", Role::pre_quant_scale}};
     }
+    if (own.format != e5m2 && own.scale_type != ScaleType::e8m0) own.writer = "comfy_kitchen";
     own.loaders = {{Loader::format, product, false, false, own.source}};
     return own;
   };

@@ -16,6 +16,7 @@ std::vector<Layout> compressed_tensors_layouts() {
     own.methods = {"compressed-tensors"};
     own.exclusion = Exclusion::module;
     own.exclusion_keys = {"ignore"};
+    own.writer = own.format == e4m3 ? "no_zero_point" : own.recipes.front();
     own.companions.push_back({".weight_zero_point", Role::other});
     own.companions.push_back({".weight_shape", Role::other});
     own.loaders = {{Loader::format, product, false, false, ct},

@@ -83,6 +83,19 @@ const Dequantization& find_dequantization(const Layout& layout, Loader loader) {
                               std::string(layout.name) + "; known: " + known);
 }
 
+float factor_of(Product product, float scale, float global) {
+  switch (product) {
+    case Product::scale:
+    case Product::codes_first: return scale;
+    case Product::rounded_scale: return rounded_to_bfloat16(scale);
+    case Product::multiplied: return scale * global;
+    case Product::divided: return scale / global;
+    case Product::divided_rounded: return rounded_to_bfloat16(scale / global);
+    case Product::rounded_multiplied: return rounded_to_bfloat16(rounded_to_bfloat16(global) * scale);
+  }
+  return scale;
+}
+
 struct WeightReader::Content {
   const Checkpoint* checkpoint;
   const Weight* weight;
@@ -190,24 +203,10 @@ struct WeightReader::Content {
     }
   }
 
-  /// What a code is multiplied by.
-  [[nodiscard]] float factor(float scale, float global) const {
-    switch (rule.product) {
-      case Product::scale:
-      case Product::codes_first: return scale;
-      case Product::rounded_scale: return rounded_to_bfloat16(scale);
-      case Product::multiplied: return scale * global;
-      case Product::divided: return scale / global;
-      case Product::divided_rounded: return rounded_to_bfloat16(scale / global);
-      case Product::rounded_multiplied: return rounded_to_bfloat16(rounded_to_bfloat16(global) * scale);
-    }
-    return scale;
-  }
-
   void values_of_row(std::span<const std::uint8_t> codes, std::span<const float> scales, float global,
                      std::span<float> out) const {
     for (std::size_t g = 0; g < scales.size(); ++g) {
-      const float by = factor(scales[g], global);
+      const float by = factor_of(rule.product, scales[g], global);
       const std::size_t begin = g * static_cast<std::size_t>(block_columns);
       const std::size_t end = std::min(codes.size(), begin + static_cast<std::size_t>(block_columns));
       for (std::size_t k = begin; k < end; ++k) out[k] = code_values[codes[k]] * by;

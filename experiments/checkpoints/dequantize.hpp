@@ -16,6 +16,9 @@ namespace fp8lab::experiments {
 /// The arithmetic by which `loader` reads a layout. Throws std::invalid_argument where none is known.
 [[nodiscard]] const Dequantization& find_dequantization(const Layout& layout, Loader loader);
 
+/// What a code is multiplied by, of a scale and the tensor's scale over it.
+[[nodiscard]] float factor_of(Product product, float scale, float global);
+
 /// The values of a recognized weight, row by row, as a loader makes them.
 ///
 /// Rows are those of the codes, experts one after the other: row e * rows + r is row r of expert e; of a transposed

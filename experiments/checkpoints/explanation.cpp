@@ -479,15 +479,16 @@ CodedMatrix quantized_as(const ExpectedMatrix& expected) {
       options.given.amaxes = amax;
     }
   }
-  const bool is_float =
-      expected.original.visit([]<typename T>(std::span<const T>) { return std::is_same_v<T, float>; });
+  const Format input_type = expected.original.visit([]<typename T>(std::span<const T>) {
+    return std::is_same_v<T, float> ? binary32 : std::is_same_v<T, Half> ? binary16 : bfloat16;
+  });
   Quantized made = quantize(expected.original, expected.recipe, Direction::rowwise, options);
   if (expected.group_amax) made.amax = *expected.group_amax;
   if (options.given.tensor_scale != 0 || options.given.tensor_scale_inv != 0) {
     made.tensor_scale = options.given.tensor_scale;
     made.tensor_scale_inv = options.given.tensor_scale_inv;
   }
-  return coded_matrix(made, is_float ? binary32 : bfloat16, expected.global_divides);
+  return coded_matrix(made, input_type, expected.global_divides);
 }
 
 Differences differences(const CodedMatrix& a, const CodedMatrix& b) {

@@ -18,6 +18,7 @@ std::vector<Layout> fbgemm_layouts() {
            .methods = {"fbgemm_fp8"},
            .exclusion = Exclusion::dotted,
            .exclusion_keys = {"modules_to_not_convert"},
+           .writer = "fbgemm",
            .loaders = {{Loader::format, Product::scale, false, false, source}}}};
 }
 

@@ -27,6 +27,7 @@ std::vector<Layout> gpt_oss_layouts() {
            .methods = {"mxfp4"},
            .exclusion = Exclusion::dotted,
            .exclusion_keys = {"modules_to_not_convert"},
+           .writer = "ocp_mxfp4",
            .loaders = {{Loader::format, Product::scale, false, false, hf},
                        {Loader::transformers, Product::scale, false, false, hf}}}};
 }

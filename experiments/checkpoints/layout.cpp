@@ -131,4 +131,18 @@ const std::vector<Layout>& all_layouts() {
 
 const Layout& find_layout(std::string_view name) { return find_named(all_layouts(), "layout", name); }
 
+std::vector<std::string> fused_names(const Layout& layout, const std::string& weight) {
+  for (const auto& group : layout.fused) {
+    for (const std::string_view part : group) {
+      const std::size_t at = weight.rfind("." + std::string(part) + ".");
+      if (at == std::string::npos) continue;
+      std::vector<std::string> names;
+      for (const std::string_view other : group)
+        names.push_back(std::string(weight).replace(at + 1, part.size(), other));
+      return names;
+    }
+  }
+  return {};
+}
+
 }  // namespace fp8lab::experiments

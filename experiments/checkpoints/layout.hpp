@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -177,6 +178,8 @@ struct Layout {
   /// them by steps that no recipe has: ModelOpt's export of FP8 for instance, whose amax is float32 whatever the weight
   /// is.
   std::vector<std::string_view> recipes = {};
+  /// The rule by which a checkpoint of this layout is written, one of the keys of writers_of(); empty: none is written.
+  std::string_view writer = {};
   std::vector<Dequantization> loaders = {};  ///< the first is that of the format
 
   [[nodiscard]] bool has_scale_tensor() const { return scale_shape != ScaleShape::in_block; }
@@ -188,5 +191,8 @@ struct Layout {
 [[nodiscard]] const std::vector<Layout>& all_layouts();
 /// Throws std::invalid_argument that lists the known names.
 [[nodiscard]] const Layout& find_layout(std::string_view name);
+
+/// The names of the weights that a server makes one layer of with this one, itself among them; empty: of none.
+[[nodiscard]] std::vector<std::string> fused_names(const Layout& layout, const std::string& weight);
 
 }  // namespace fp8lab::experiments

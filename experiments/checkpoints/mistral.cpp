@@ -16,6 +16,7 @@ std::vector<Layout> mistral_layouts() {
            .methods = {"fp8"},
            .exclusion = Exclusion::dotted,
            .exclusion_keys = {"modules_to_not_convert", "ignored_layers"},
+           .writer = "float32",
            .loaders = {{Loader::format, Product::scale, false, false, source},
                        {Loader::transformers, Product::scale, false, false, source}}}};
 }

@@ -16,6 +16,11 @@ std::vector<Layout> modelopt_layouts() {
     own.methods = {"modelopt", "modelopt_fp4", "modelopt_mxfp8"};
     own.exclusion = Exclusion::wildcard;
     own.exclusion_keys = {"ignore", "exclude_modules"};
+    if (own.recipes.empty()) {
+      own.writer = own.grouping == Grouping::tensor ? "float32_scale" : "float32";
+    } else {
+      own.writer = own.recipes.front();
+    }
     own.companions.insert(own.companions.end(), {{".input_scale", Role::input_scale},
                                                  {".pre_quant_scale", Role::pre_quant_scale},
                                                  {".svdquant_lora_a", Role::other},

@@ -13,6 +13,7 @@ std::vector<Layout> quark_layouts() {
     own.methods = {"quark"};
     own.exclusion = Exclusion::wildcard;
     own.exclusion_keys = {"exclude"};
+    own.writer = own.recipes.empty() ? "quark" : own.recipes.front();
     own.companions.push_back({".input_scale", Role::input_scale});
     own.companions.push_back({".weight_zero_point", Role::other});
     own.loaders = {{Loader::format, Product::scale, false, false, qk},

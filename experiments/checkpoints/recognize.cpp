@@ -147,7 +147,8 @@ bool take_scale(Weight& weight, const Claims& claims) {
   switch (layout.scale_shape) {
     case ScaleShape::scalar: {
       const bool one = shape.empty() || (shape.size() == 1 && shape[0] == 1);
-      return one && grid(1, 1, n, k);
+      const bool of_torchao = layout.family == Family::torchao && shape == std::vector<std::uint64_t>{1, 1};
+      return (one || of_torchao) && grid(1, 1, n, k);
     }
     case ScaleShape::vector: return shape.size() == 1 && shape[0] == n && n > 1 && grid(n, 1, 1, k);
     case ScaleShape::column: return shape.size() == 2 && shape[0] == n && shape[1] == 1 && grid(n, 1, 1, k);

@@ -25,9 +25,11 @@ std::vector<Layout> torchao_layouts() {
   Layout row = float8("torchao_float8_row", "Float8Tensor: E4M3 with a scale a row in float32, of shape (N, 1)",
                       ScaleShape::column, Grouping::row);
   row.recipes = {"torchao_float8_row"};
+  row.writer = "torchao_float8_row";
   Layout tensor = float8("torchao_float8_tensor", "Float8Tensor: E4M3 with one scale in float32", ScaleShape::scalar,
                          Grouping::tensor);
   tensor.recipes = {"torchao_float8_tensor"};
+  tensor.writer = "torchao_float8_tensor";
   Layout block = float8("torchao_float8_block", "Float8Tensor: E4M3 in blocks, scales in float32", ScaleShape::grid,
                         Grouping::block);
   block.group = block.block_rows = 128;
@@ -46,11 +48,12 @@ std::vector<Layout> torchao_layouts() {
                  .grouping = Grouping::group,
                  .group = 16,
                  .global = GlobalScale::multiplier,
-                 .recipes = {"torchao_nvfp4"}},
+                 .recipes = {"torchao_nvfp4"},
+                 .writer = "torchao_nvfp4"},
                 Product::multiplied);
   };
   const auto mx = [&](std::string_view name, std::string_view words, Format format,
-                      std::vector<std::string_view> dtypes, Packing packing, std::vector<std::string_view> recipes) {
+                      std::vector<std::string_view> dtypes, Packing packing, std::string_view recipe) {
     return base({.name = name,
                  .family = {},
                  .words = words,
@@ -63,7 +66,8 @@ std::vector<Layout> torchao_layouts() {
                  .scale_shape = ScaleShape::groups,
                  .grouping = Grouping::group,
                  .group = 32,
-                 .recipes = std::move(recipes)},
+                 .recipes = {recipe},
+                 .writer = recipe},
                 Product::scale);
   };
   return {
@@ -74,9 +78,9 @@ std::vector<Layout> torchao_layouts() {
             ScaleShape::groups),
       nvfp4("torchao_nvfp4_swizzled", "NVFP4Tensor with scales in the order of cuBLAS's tiles", ScaleShape::tile_order),
       mx("torchao_mxfp8", "MXTensor: E4M3 in groups of 32 with scales in E8M0", e4m3, {"F8_E4M3"}, Packing::bytes,
-         {"modelopt_mxfp8"}),
+         "modelopt_mxfp8"),
       mx("torchao_mxfp4", "MXTensor: E2M1 in groups of 32 with scales in E8M0", e2m1, {"U8"}, Packing::pairs_low_first,
-         {"torchao_0_18_mxfp4_floor"}),
+         "torchao_0_18_mxfp4_floor"),
       block};
 }
 

@@ -25,6 +25,7 @@ std::vector<Layout> transformers_layouts() {
        .exclusion = Exclusion::dotted,
        .exclusion_keys = keys,
        .recipes = {"modelopt_mxfp8", "transformers_mxfp8"},
+       .writer = "modelopt_mxfp8",
        .loaders = loaders},
       {.name = "transformers_fp8_block_ue8m0",
        .family = Family::transformers,
@@ -41,6 +42,7 @@ std::vector<Layout> transformers_layouts() {
        .exclusion = Exclusion::dotted,
        .exclusion_keys = keys,
        .recipes = {"transformers_fp8_weight_ue8m0"},
+       .writer = "transformers_fp8_weight_ue8m0",
        .loaders = {{Loader::format, Product::scale, false, false, hf},
                    {Loader::transformers, Product::scale, true, false, hf}}},
       {.name = "transformers_fp8_tensor",
@@ -53,6 +55,7 @@ std::vector<Layout> transformers_layouts() {
        .methods = {"fp8"},
        .exclusion = Exclusion::dotted,
        .exclusion_keys = keys,
+       .writer = "float32",
        .loaders = loaders},
   };
 }

@@ -88,6 +88,7 @@ class Rules {
 
   std::vector<Writer> all() {
     for (const std::string_view name : layout_.recipes) named(name);
+    if (layout_.family == Family::compressed_tensors && layout_.format == e4m3) without_zero_point();
     if (layout_.family == Family::comfyui && layout_.scale_type != ScaleType::e8m0) comfy();
     switch (layout_.scale_type) {
       case ScaleType::number: numbers(); break;
@@ -99,14 +100,32 @@ class Rules {
   }
 
  private:
-  void add(std::string name, Recipe recipe) {
+  void add(std::string name, std::string_view key, Recipe recipe) {
     recipe.whole_tiles = recipe.pads_tiles = false;
-    if (recipe.format != layout_.format || !is_valid(recipe)) return;
-    const bool is_there =
-        std::any_of(writers_.begin(), writers_.end(), [&](const Writer& writer) { return writer.recipe == recipe; });
-    if (!is_there) writers_.push_back({std::move(name), recipe, nullptr});
+    if (recipe.format != layout_.format || !is_valid(recipe) || !has_scales_of_layout(recipe)) return;
+    const auto same = std::ranges::find(writers_, recipe, &Writer::recipe);
+    if (same == writers_.end() || same->make != nullptr) {
+      writers_.push_back({std::move(name), {key}, recipe, nullptr});
+    } else if (std::ranges::find(same->keys, key) == same->keys.end()) {
+      same->keys.push_back(key);
+    }
   }
-  void named(std::string_view name) { add(std::string(name), find_recipe(name).recipe); }
+  void named(std::string_view name) { add(std::string(name), name, find_recipe(name).recipe); }
+  /// Recipes of one system may be of other blocks than the layout.
+  [[nodiscard]] bool has_scales_of_layout(const Recipe& recipe) const {
+    const Recipe own = plain();
+    return recipe.tile_across == own.tile_across && recipe.tile_along == own.tile_along;
+  }
+
+  /// compressed-tensors adds a zero point of 0 where it has one, which makes +0 of -0; today's files have none.
+  void without_zero_point() {
+    for (const std::string_view name : layout_.recipes) {
+      Recipe recipe = find_recipe(name).recipe;
+      recipe.operation =
+          recipe.operation == TileOperation::divide_then_add_zero ? TileOperation::divide : TileOperation::multiply;
+      add(std::string(name) + " without a zero point", "no_zero_point", recipe);
+    }
+  }
 
   /// A recipe with the blocks, format and scales of the layout.
   [[nodiscard]] Recipe plain() const {
@@ -132,42 +151,49 @@ class Rules {
   /// By functions of their own: no recipe rounds an inverse to bfloat16, or the tensor's scale.
   void comfy() {
     if (layout_.scale_type == ScaleType::number) {
-      writers_.push_back({"comfy-kitchen: amax / 448 in bfloat16, products with its inverse in bfloat16", plain(),
+      writers_.push_back({"comfy-kitchen: amax / 448 in bfloat16, products with its inverse in bfloat16",
+                          {"comfy_kitchen"},
+                          plain(),
                           comfy_float8_matrix});
     } else {
       writers_.push_back({"comfy-kitchen: amax / 2688 in bfloat16, E4M3 of amax / 6 over it, codes of x over both",
-                          find_recipe("torchao_nvfp4").recipe, comfy_nvfp4_matrix});
+                          {"comfy_kitchen"},
+                          find_recipe("torchao_nvfp4").recipe,
+                          comfy_nvfp4_matrix});
     }
   }
 
   void numbers() {
     // 1. amax / 448 in float32; DeepSeek's floor of the amax; quotients rounded to the type of the tensor.
     const Recipe in_float32 = plain();
-    add("amax / 448 in float32", in_float32);
+    add("amax / 448 in float32", "float32", in_float32);
     Recipe floored = in_float32;
     floored.least_amax = 1e-4;
     floored.least_amax_type = ScaleArithmetic::float32;
-    add("amax / 448 in float32, amax at least 1e-4", floored);
+    add("amax / 448 in float32, amax at least 1e-4", "float32_floor", floored);
     Recipe rounded = in_float32;
     rounded.product = ScaleArithmetic::input_type;
-    add("amax / 448 in float32, quotients in the tensor's type", rounded);
+    add("amax / 448 in float32, quotients in the tensor's type", "float32_scale", rounded);
     rounded.arithmetic = ScaleArithmetic::input_type;
-    add("amax / 448 and quotients in the tensor's type", rounded);
+    add("amax / 448 and quotients in the tensor's type", "input_type", rounded);
     rounded.product = ScaleArithmetic::float32;
-    add("amax / 448 in the tensor's type", rounded);
+    add("amax / 448 in the tensor's type", "input_type_scale", rounded);
+    Recipe quark = in_float32;  // amd-quark 0.13, observer.py: a tensor of zeros
+    quark.zero_amax = SpecialScale::epsilon;
+    if (layout_.family == Family::quark) add("amax / 448 in float32, 2^-23 of zeros", "quark", quark);
     // 2. FBGEMM's, whose factor is at most 448 * 512.
     Recipe capped = plain();
     capped.quotient = Quotient::largest_over_amax;
     capped.operation = TileOperation::multiply;
     capped.least_amax = 1.0 / 512;
     capped.zero_amax = SpecialScale::computed;
-    add("448 / amax in float32, at most 448 * 512", capped);
+    add("448 / amax in float32, at most 448 * 512", "fbgemm", capped);
     // 3. Powers of two as float32.
     for (Recipe power : {in_float32, floored}) {
       power.rounding = ScaleRounding::up;
       add(power.least_amax == 0 ? "amax / 448, up to a power of two"
                                 : "amax / 448, amax at least 1e-4, up to a power of two",
-          power);
+          power.least_amax == 0 ? "power_of_two" : "power_of_two_floor", power);
     }
   }
 
@@ -179,16 +205,16 @@ class Rules {
     up.operation = TileOperation::multiply;  // by an exact inverse
     up.rounding = ScaleRounding::up;
     up.zero_amax = SpecialScale::smallest;
-    add("amax over the largest value, up to a power of two", up);
+    add("amax over the largest value, up to a power of two", "power_of_two", up);
     Recipe floored = up;
     floored.least_amax = 1e-4;
-    add("amax over the largest value, amax at least 1e-4, up to a power of two", floored);
+    add("amax over the largest value, amax at least 1e-4, up to a power of two", "power_of_two_floor", floored);
     Recipe down = up;
     down.quotient = Quotient::amax_over_power;
     down.rounding = ScaleRounding::down;
     down.cast.rounding = Rounding::nearest_toward_zero;
     down.cast.zero_sign = ZeroSign::dropped;
-    add("ggml: down to a power of two, ties toward zero", down);
+    add("ggml: down to a power of two, ties toward zero", "ggml", down);
   }
 
   void blocks_of_16() {
@@ -203,5 +229,23 @@ class Rules {
 }  // namespace
 
 std::vector<Writer> writers_of(const Weight& weight) { return Rules(weight).all(); }
+
+std::vector<std::string_view> layouts_to_write() {
+  std::vector<std::string_view> names;
+  for (const Layout& layout : all_layouts()) {
+    if (!layout.writer.empty()) names.push_back(layout.name);
+  }
+  return names;
+}
+
+Writer find_writer(const Weight& weight, std::string_view key) {
+  const std::string_view wanted = key.empty() ? weight.layout->writer : key;
+  std::vector<std::string_view> known;
+  for (const Writer& writer : writers_of(weight)) {
+    if (std::ranges::find(writer.keys, wanted) != writer.keys.end()) return writer;
+    known.insert(known.end(), writer.keys.begin(), writer.keys.end());
+  }
+  refuse_name("recipe of " + std::string(weight.layout->name), wanted, known);
+}
 
 }  // namespace fp8lab::experiments

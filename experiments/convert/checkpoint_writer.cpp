@@ -53,6 +53,19 @@ class GrowingFile {
 
 }  // namespace
 
+void copy_tensor(const Checkpoint& checkpoint, const StoredTensor& tensor,
+                 const std::function<void(std::span<const std::byte>)>& put,
+                 const std::function<void(std::size_t)>& counted) {
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min<std::uint64_t>(tensor.bytes, std::uint64_t{1} << 22)));
+  for (std::uint64_t at = 0; at < tensor.bytes; at += piece.size()) {
+    const auto now =
+        std::span(piece).first(static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), tensor.bytes - at)));
+    checkpoint.read(tensor, at, now);
+    put(now);
+    counted(now.size());
+  }
+}
+
 struct CheckpointWriter::Content {
   fs::path target, place, fresh;
   Descriptor lock;
@@ -128,9 +141,23 @@ void CheckpointWriter::write_shard(const std::string& name, const std::vector<Wr
   ++content_->shards;
 }
 
-void CheckpointWriter::write_json(const std::string& name, const nlohmann::json& content) {
+void CheckpointWriter::copy_file(const fs::path& path) {
+  const StoredFile from(path);
+  GrowingFile file(content_->fresh / path.filename());
+  std::vector<char> piece(std::size_t{1} << 20);
+  for (std::uint64_t at = 0;;) {
+    checkpoint();
+    const std::size_t count = from.read(at, piece);
+    if (count == 0) break;
+    file.put(std::as_bytes(std::span(piece).first(count)));
+    at += count;
+  }
+  file.to_disk();
+}
+
+void CheckpointWriter::write_json(const std::string& name, const nlohmann::ordered_json& content) {
   GrowingFile file(content_->fresh / name);
-  file.put(content.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  file.put(content.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   file.to_disk();
 }
 

@@ -31,19 +31,6 @@ std::uint64_t rows_at_once(const Weight& weight) {
   return std::max<std::uint64_t>(1, (std::uint64_t{1} << 20) / std::max<std::uint64_t>(weight.columns, 1));
 }
 
-/// The config.json without what says that weights are quantized.
-nlohmann::json plain_config(nlohmann::json config) {
-  for (const char* key : {"quantization_config", "compression_config"}) {
-    config.erase(key);
-    const auto text = config.find("text_config");
-    if (text != config.end() && text->is_object()) text->erase(key);
-  }
-  for (const char* key : {"torch_dtype", "dtype"}) {
-    if (config.contains(key)) config[key] = "bfloat16";
-  }
-  return config;
-}
-
 class Dequantizing {
  public:
   Dequantizing(const DequantizeArguments& arguments, const Progress& progress)
@@ -158,7 +145,9 @@ class Dequantizing {
         ++result_.copied;
         WrittenTensor written{
             .name = tensor->name, .dtype = tensor->dtype, .shape = tensor->shape, .bytes = tensor->bytes, .write = {}};
-        written.write = [this, tensor](const Put& put) { copy(*tensor, put); };
+        written.write = [this, tensor](const Put& put) {
+          copy_tensor(checkpoint_, *tensor, put, [this](std::size_t bytes) { count(bytes); });
+        };
         shards_[shard_of(*tensor)].push_back(std::move(written));
       }
     }
@@ -172,18 +161,6 @@ class Dequantizing {
   void count(std::size_t bytes) {
     done_ += static_cast<double>(bytes);
     if (progress_) progress_(total_ > 0 ? done_ / total_ : 1);
-  }
-
-  void copy(const StoredTensor& tensor, const Put& put) {
-    std::vector<std::byte> piece(
-        static_cast<std::size_t>(std::min<std::uint64_t>(tensor.bytes, std::uint64_t{1} << 22)));
-    for (std::uint64_t at = 0; at < tensor.bytes; at += piece.size()) {
-      const auto now =
-          std::span(piece).first(static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), tensor.bytes - at)));
-      checkpoint_.read(tensor, at, now);
-      put(now);
-      count(now.size());
-    }
   }
 
   void write_weight(DequantizedWeight& one, const Weight& weight, const WeightReader& reader, const WeightReader* own,
@@ -241,6 +218,18 @@ class Dequantizing {
 };
 
 }  // namespace
+
+nlohmann::json plain_config(nlohmann::json config) {
+  for (const char* key : {"quantization_config", "compression_config"}) {
+    config.erase(key);
+    const auto text = config.find("text_config");
+    if (text != config.end() && text->is_object()) text->erase(key);
+  }
+  for (const char* key : {"torch_dtype", "dtype"}) {
+    if (config.contains(key)) config[key] = "bfloat16";
+  }
+  return config;
+}
 
 DequantizeResult run_dequantize(const DequantizeArguments& arguments, const Progress& progress) {
   return Dequantizing(arguments, progress).run();

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,9 @@ struct DequantizeResult {
   std::uint64_t copied = 0;          ///< tensors that were plain
   std::uint64_t dropped_scales = 0;  ///< of inputs and caches, which a bfloat16 model has no use for
 };
+
+/// A config.json without what says that weights are quantized.
+[[nodiscard]] nlohmann::json plain_config(nlohmann::json config);
 
 /// Throws std::invalid_argument where nothing is to be written or the loader can read no weight, std::runtime_error
 /// where files cannot be read or written. Nothing is left then.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registers `tensors` and `dequantize`: what a quantized checkpoint holds, and the bfloat16 model that it stands for.
+// Registers `tensors` and `dequantize`, what a quantized checkpoint holds and the bfloat16 model that it stands for,
+// and the experiments that write quantized checkpoints.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +10,8 @@
 #include <vector>
 
 #include "convert/dequantize.hpp"
+#include "convert/quantize_model.hpp"
+#include "convert/reencode.hpp"
 #include "convert/tensors.hpp"
 #include "files/stored_file.hpp"
 #include "files/tensor_file.hpp"
@@ -64,6 +67,7 @@ Table layouts_table() {
                 return joined_names(names);
               })
       .column({"recipes"}, [](const Layout& one) { return joined_names(one.recipes); })
+      .column({.name = "writer", .title = "written by"}, [](const Layout& one) { return one.writer; })
       .column({"source"}, [](const Layout& one) { return one.source; });
 }
 
@@ -284,7 +288,8 @@ std::vector<Experiment> convert_experiments() {
                         {"dequantize model/ layer --tensors 'model.layers.0.*'", "some tensors"}},
            .small = R"({"model": "x.npy", "into": "dequantized"})",
            .saves_when_stopped = true},
-          describe_dequantize, tell_dequantize)};
+          describe_dequantize, tell_dequantize),
+      quantize_experiment(), reencode_experiment()};
 }
 
 }  // namespace fp8lab::experiments

@@ -249,6 +249,31 @@ def _dequantized(directory):
         return _out(experiments.dequantize, **small_call("dequantize"))(directory)
 
 
+def _stored_model():
+    path = f"{STORED.name}/w.weight.npy"
+    np.save(path, (np.linspace(-3, 3, 512, dtype=np.float32) ** 3).reshape(8, 64) * np.float32(SCALE))
+    return path
+
+
+def _quantized_model(layout):
+    """One writer at a time; the bytes that it wrote are compared, too."""
+    into = pathlib.Path(STORED.name, f"quantized_{layout}")
+
+    def run(_):
+        with _ONE_WRITER:
+            made = experiments.quantize(model=_stored_model(), into=into, layout=layout)
+            return made, np.frombuffer((into / "model.safetensors").read_bytes(), np.uint8)
+
+    return run
+
+
+def _reencoded(directory):
+    with _ONE_WRITER:
+        into = pathlib.Path(STORED.name, "to_reencode")
+        experiments.quantize(model=_stored_model(), into=into, layout="modelopt_nvfp4")
+        return _out(experiments.reencode, model=into, to="mistral_fp8", recipe="float32")(directory)
+
+
 CASES = {
     "AmaxHistory": lambda _: [_replayed(one.name) for one in fp8lab.delayed_versions()],
     "AmaxHistory.copy": lambda _: _history(lambda h: h.record_amax(0.1)).copy(),
@@ -448,6 +473,8 @@ CASES = {
         experiments.cast, formats=["e2m1"], size=300, scales=[SCALE, 1e-3], amax=[3.3], exact=True, best_scale=True),
     "experiments.tensors": _out(experiments.tensors, **small_call("tensors")),
     "experiments.dequantize": _dequantized,
+    "experiments.quantize": lambda _: [_quantized_model(one)(_) for one in ("modelopt_nvfp4", "ct_fp8_channel", "comfy_fp8")],
+    "experiments.reencode": _reencoded,
     "check": lambda _: fp8lab.check(
         {"w": np.float32([[1, 0.75], [3, 0.125]])}, recipes=["modelopt_fp8", "compressed_tensors_channel"], min_sqnr=SCALE),
     "experiments.check": _out(

@@ -8,7 +8,7 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
-_TYPES = {"F32": np.float32, "BF16": np.uint16, "F16": np.float16}
+_TYPES = {"F32": np.float32, "BF16": np.uint16, "F16": np.float16, "I32": np.int32}
 
 
 def write_safetensors(

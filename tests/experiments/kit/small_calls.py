@@ -20,9 +20,18 @@ FILES = {
     "right.npy": np.full((3, 32), 0x39, np.uint8),
     "product.npy": np.full((2, 3), 36, np.float32),
     "bias.npy": np.zeros(3, np.float32),
+    "w.weight.npy": np.ones((2, 32), np.float32),
 }
 for _name, _array in FILES.items():
     np.save(pathlib.Path(_SCRATCH.name) / _name, _array)
+#: A row of four codes, and its scale.
+_HEADER = (
+    b'{"w.weight":{"dtype":"F8_E4M3","shape":[1,4],"data_offsets":[0,4]},'
+    b'"w.weight_scale_inv":{"dtype":"F32","shape":[1,1],"data_offsets":[4,8]}}'
+)
+(pathlib.Path(_SCRATCH.name) / "quantized.safetensors").write_bytes(
+    len(_HEADER).to_bytes(8, "little") + _HEADER + bytes([0x38, 0, 0xB8, 0x7E]) + np.float32(0.5).tobytes()
+)
 
 
 def path_of(name: str) -> str:

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoints/matrices.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "fp8lab/formats/widen.hpp"
+
+namespace fp8lab::experiments {
+
+namespace {
+
+template <typename T>
+std::vector<T> read_matrix_of(const Checkpoint& checkpoint, const StoredTensor& tensor, const MatrixPlace& place) {
+  const std::uint64_t size = place.rows * place.columns;
+  std::vector<T> stored(size);
+  checkpoint.read(tensor, place.slice * size * sizeof(T), std::as_writable_bytes(std::span(stored)));
+  if (!place.transposed) return stored;
+  std::vector<T> turned(size);
+  for (std::uint64_t row = 0; row < place.rows; ++row) {
+    for (std::uint64_t column = 0; column < place.columns; ++column)
+      turned[row * place.columns + column] = stored[column * place.rows + row];
+  }
+  return turned;
+}
+
+}  // namespace
+
+MatrixView NumberMatrix::view() const {
+  return std::visit([&](const auto& all) { return MatrixView(std::span(all), rows, columns); }, values);
+}
+
+std::vector<float> NumberMatrix::widened_values() const {
+  return std::visit(
+      [](const auto& all) {
+        std::vector<float> wide;
+        wide.reserve(all.size());
+        for (const auto value : all) wide.push_back(widened(value));
+        return wide;
+      },
+      values);
+}
+
+float NumberMatrix::amax() const {
+  float largest = 0;
+  std::visit(
+      [&](const auto& all) {
+        for (const auto value : all) largest = std::max(largest, std::abs(widened(value)));
+      },
+      values);
+  return largest;
+}
+
+std::optional<NumberMatrix> read_numbers(const Checkpoint& checkpoint, const StoredTensor& tensor,
+                                         const MatrixPlace& place) {
+  const std::uint64_t size = place.rows * place.columns;
+  if (size == 0 || tensor.elements() < (place.slice + 1) * size || tensor.elements() % size != 0) return {};
+  if (!checkpoint.has_data(tensor)) return {};
+  if (const auto bits = bits_of_dtype(tensor.dtype); !bits || tensor.bytes != tensor.elements() * *bits / 8) return {};
+  NumberMatrix matrix{.rows = place.rows, .columns = place.columns};
+  if (tensor.dtype == "BF16") {
+    matrix.values = read_matrix_of<BFloat16>(checkpoint, tensor, place);
+  } else if (tensor.dtype == "F16") {
+    matrix.values = read_matrix_of<Half>(checkpoint, tensor, place);
+  } else if (tensor.dtype == "F32") {
+    matrix.values = read_matrix_of<float>(checkpoint, tensor, place);
+  } else {
+    return {};
+  }
+  return matrix;
+}
+
+CodedMatrix read_coded_matrix(const WeightReader& reader, std::uint64_t expert) {
+  const Weight& weight = reader.weight();
+  const Layout& layout = *weight.layout;
+  CodedMatrix matrix{.format = layout.format, .rows = weight.rows, .columns = weight.columns};
+  matrix.block_rows = std::max<std::uint64_t>(1, reader.block_rows());
+  matrix.block_columns = std::max<std::uint64_t>(1, reader.block_columns());
+  matrix.codes.resize(matrix.rows * matrix.columns);
+  const std::uint64_t first = expert * weight.rows;
+  reader.codes(first, weight.rows, matrix.codes);
+  const std::uint64_t across = reader.scale_columns();
+  for (std::uint64_t row = 0; row < matrix.rows; row += matrix.block_rows) {
+    const std::size_t at = matrix.scales.size();
+    matrix.scales.resize(at + across);
+    reader.scales(first + row, 1, std::span(matrix.scales).subspan(at));
+  }
+  if (layout.global != GlobalScale::none) {  // 1 where GGUF leaves it out
+    matrix.global = reader.global_scale(expert);
+    matrix.global_divides = layout.global == GlobalScale::divisor;
+  }
+  matrix.scales_are_powers = layout.scale_type == ScaleType::e8m0;
+  return matrix;
+}
+
+}  // namespace fp8lab::experiments

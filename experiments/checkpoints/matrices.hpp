@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads matrices of checkpoints: of numbers, and of codes and scales.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "checkpoints/checkpoint.hpp"
+#include "checkpoints/coded_matrix.hpp"
+#include "checkpoints/dequantize.hpp"
+#include "fp8lab/formats/matrix_view.hpp"
+
+namespace fp8lab::experiments {
+
+/// A matrix of (rows, columns) in the type of its tensor.
+struct NumberMatrix {
+  std::variant<std::vector<float>, std::vector<BFloat16>, std::vector<Half>> values = {};
+  std::size_t rows = 0, columns = 0;
+
+  [[nodiscard]] MatrixView view() const;
+  [[nodiscard]] std::vector<float> widened_values() const;
+  [[nodiscard]] float amax() const;
+};
+
+/// Which matrix of a tensor: slice `slice` of rows * columns elements. `transposed`: it is stored as (columns, rows).
+struct MatrixPlace {
+  std::uint64_t slice = 0, rows = 0, columns = 0;
+  bool transposed = false;
+};
+
+/// None where the tensor is not of F32, BF16 or F16, its file ends before, or it has no such slice.
+[[nodiscard]] std::optional<NumberMatrix> read_numbers(const Checkpoint& checkpoint, const StoredTensor& tensor,
+                                                       const MatrixPlace& place);
+
+/// One expert of a weight, or the weight. Throws as WeightReader does.
+[[nodiscard]] CodedMatrix read_coded_matrix(const WeightReader& reader, std::uint64_t expert);
+
+}  // namespace fp8lab::experiments
