@@ -249,10 +249,8 @@ def _dequantized(directory):
         return _out(experiments.dequantize, **small_call("dequantize"))(directory)
 
 
-def _stored_model():
-    path = f"{STORED.name}/w.weight.npy"
-    np.save(path, (np.linspace(-3, 3, 512, dtype=np.float32) ** 3).reshape(8, 64) * np.float32(SCALE))
-    return path
+MODEL = pathlib.Path(STORED.name, "w.weight.npy")
+np.save(MODEL, (np.linspace(-3, 3, 512, dtype=np.float32) ** 3).reshape(8, 64) * np.float32(SCALE))
 
 
 def _quantized_model(layout):
@@ -261,7 +259,7 @@ def _quantized_model(layout):
 
     def run(_):
         with _ONE_WRITER:
-            made = experiments.quantize(model=_stored_model(), into=into, layout=layout)
+            made = experiments.quantize(model=MODEL, into=into, layout=layout)
             return made, np.frombuffer((into / "model.safetensors").read_bytes(), np.uint8)
 
     return run
@@ -270,7 +268,7 @@ def _quantized_model(layout):
 def _reencoded(directory):
     with _ONE_WRITER:
         into = pathlib.Path(STORED.name, "to_reencode")
-        experiments.quantize(model=_stored_model(), into=into, layout="modelopt_nvfp4")
+        experiments.quantize(model=MODEL, into=into, layout="modelopt_nvfp4")
         return _out(experiments.reencode, model=into, to="mistral_fp8", recipe="float32")(directory)
 
 
