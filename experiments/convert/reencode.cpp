@@ -146,7 +146,7 @@ class Reencoder {
     }
   }
   [[nodiscard]] std::string reason_of_nothing() const {
-    if (result_.left_out.empty()) return "no weight has such a name";
+    if (result_.left_out.empty()) return "tensors names no weight";
     return printable(result_.left_out.front().name) + ": " + result_.left_out.front().reason;
   }
 
