@@ -12,3 +12,18 @@ namespace fp8lab {
 FP8LAB_HD constexpr int width(std::uint64_t word) { return 64 - std::countl_zero(word); }
 
 }  // namespace fp8lab
+
+namespace fp8lab {
+
+template <typename T>
+struct Planted;
+template <>
+struct Planted<int> {};
+
+namespace {
+
+struct Unnamed {};
+
+}  // namespace
+
+}  // namespace fp8lab

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+cmake_minimum_required(VERSION 3.25)
+# A class is defined in one file. Two classes of one name in one namespace compile and link, for no file sees both; the program then
+# takes one's constructor or destructor for the other, and crashes somewhere else. Names within an unnamed namespace are a file's own.
+# A test program has the sources of one folder of tests/ and the libraries; clang-format puts namespaces and their classes at the
+# beginning of a line.
+# cmake -D ROOT=directory -P one_definition.cmake
+set(opens "^(inline )?namespace( [A-Za-z0-9_:]+)? {$")
+set(closes "^}  // (inline )?namespace")
+set(class "^(struct|class|union) (alignas[^ ]* )?([A-Za-z0-9_:]+(<[^{;]*>)?)")
+set(wrong "")
+set(count 0)
+
+# The classes that `file` defines by their qualified names. A variable of the program and the name
+# holds the file.
+macro(look_into file program)
+  file(STRINGS ${file} lines REGEX "${opens}|${closes}|${class}")
+  set(scopes "")
+  foreach(line IN LISTS lines)
+    if(line MATCHES "${opens}")
+      string(STRIP "${CMAKE_MATCH_2}" scope)
+      list(APPEND scopes "::${scope}")
+    elseif(line MATCHES "${closes}")
+      list(POP_BACK scopes)
+    elseif(NOT "::" IN_LIST scopes AND (line MATCHES "{" OR NOT line MATCHES ";$") AND line MATCHES "${class}")
+      list(JOIN scopes "" scope)
+      set(name "${scope}::${CMAKE_MATCH_3}")
+      math(EXPR count "${count} + 1")
+      foreach(where IN ITEMS "libraries" "${program}")
+        string(MAKE_C_IDENTIFIER "first_${where}_${name}" first)
+        if(DEFINED ${first} AND NOT "${${first}}" STREQUAL "${file}")
+          string(APPEND wrong "${name}: ${${first}} and ${file}\n")
+          break()
+        endif()
+      endforeach()
+      set(${first} "${file}")  # of this program, the last of the two
+    endif()
+  endforeach()
+endmacro()
+
+foreach(room formats reference gpu experiments bindings)
+  file(GLOB_RECURSE files ${ROOT}/${room}/*.hpp ${ROOT}/${room}/*.cpp ${ROOT}/${room}/*.cu ${ROOT}/${room}/*.cuh)
+  foreach(file ${files})
+    look_into(${file} "libraries")
+  endforeach()
+endforeach()
+file(GLOB_RECURSE files ${ROOT}/tests/*.hpp ${ROOT}/tests/*.cpp)
+foreach(file ${files})
+  file(RELATIVE_PATH place ${ROOT}/tests ${file})
+  string(REGEX MATCH "^[^/]*" program "${place}")
+  if(program MATCHES "^(formats|reference|gpu|experiments|bench)$")
+    look_into(${file} "${program}")
+  endif()
+endforeach()
+if(count EQUAL 0)
+  message(FATAL_ERROR "no classes below ${ROOT}")
+endif()
+if(wrong)
+  message(FATAL_ERROR "classes that two files define (give one another name, or put it into an unnamed namespace):\n${wrong}")
+endif()
+message(STATUS "${count} classes are defined in one file each")
