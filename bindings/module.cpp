@@ -6,6 +6,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "cluster.hpp"
 #include "dlpack.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
@@ -63,6 +64,7 @@ void fill(py::module_& module) {
   });
   module.def("call", &call, py::arg("function"), py::arg("positional"), py::arg("named"));
   bind_casts(module);
+  bind_cluster(module);
   bind_random(module);
   bind_delayed(module);
   bind_distributions(module);

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fp8lab._arrays import kind_of
+from fp8lab._core import MmaModel
 from fp8lab._document import Document
 from fp8lab._entry import guard as _guard
 from fp8lab._experiments import run
@@ -51,17 +52,17 @@ def _is_float(value: Any) -> bool:
     return name in ("float32", "float64", "float16", "bfloat16")
 
 
-def _arrays_of(model: Mapping[str, Any]) -> dict[str, Any]:
+def _arrays_of(model: Mapping[str, Any], argument: str = "model") -> dict[str, Any]:
     arrays = {}
     for name, value in model.items():
         if not isinstance(name, str):
-            raise TypeError(f"model must have texts as names, not {kind_of(name)}")
+            raise TypeError(f"{argument} must have texts as names, not {kind_of(name)}")
         if not hasattr(value, "dtype"):
-            raise TypeError(f"model must map names to arrays, and has {kind_of(value)}")
+            raise TypeError(f"{argument} must map names to arrays, and has {kind_of(value)}")
         if _is_float(value):
             arrays[name] = value.detach().cpu() if hasattr(value, "detach") else value
     if not arrays:
-        raise ValueError("model has no arrays of float32, float64, float16 or bfloat16")
+        raise ValueError(f"{argument} has no arrays of float32, float64, float16 or bfloat16")
     return arrays
 
 
@@ -72,6 +73,9 @@ def check(
     original: str | os.PathLike[str] | None = None,
     recipes: str | NamedRecipe | Recipe | Sequence[Any] | Mapping[str, Recipe] | None = None,
     ignore: Sequence[str] | None = None,
+    activations: Any = None,
+    activation_rows: int = 32,
+    tensor_cores: str | MmaModel | Sequence[str | MmaModel] | None = None,
     tolerance: float = 3.0,
     row_tolerance: float = 12.0,
     zeroed_tolerance: float = 0.02,
@@ -80,6 +84,7 @@ def check(
     plan: str | os.PathLike[str] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = False,
+    scheduler: Any = None,
     threads: int | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> Document:
@@ -100,6 +105,14 @@ def check(
         As :func:`fp8lab.experiments.check` takes them, with its defaults, as are the rest.
     ignore : sequence of str, optional
         Patterns of tensors that stay as they are; embeddings, ``lm_head``, norms and routers if left out.
+    activations : path or mapping of arrays, optional
+        Inputs of layers, (tokens, columns of the weight), by the names of their weights, with or without ``.weight``
+        behind: the outputs y = x w^T are measured, too, and their error by cause. ``fp8lab.torch.record_activations``
+        records them. A path is that of a folder with NAME.npy, or of a .safetensors file with NAME or NAME.input.
+    activation_rows : int
+        So many rows of them are taken, in equal steps; a scale of the whole tensor is made of these alone.
+    tensor_cores : str, MmaModel or sequence of these, optional
+        What multiplies; if left out, a tensor core of H100 or B200 that takes the recipe.
     tolerance, row_tolerance : float
         dB below normal values that the median and the worst row of a tensor may have.
     zeroed_tolerance : float
@@ -112,6 +125,10 @@ def check(
         A file where the result of each tensor of files is kept as soon as it is known.
     resume : bool
         Go on from the checkpoint.
+    scheduler : str or distributed.Client, optional
+        The scheduler of a Dask cluster, such as ``"tcp://HOST:PORT"``, whose workers measure: they read the same files
+        by the same paths, and have this release of fp8lab. The result is the same to the byte, but for its date.
+        ``pip install 'fp8lab[dask]'`` has what it needs.
     threads : int, optional
         All cores if left out; they change nothing but the time.
     out : path, optional
@@ -121,17 +138,25 @@ def check(
     -------
     experiments.Document
         Tables ``recipes``, ``tensors`` (worst first), ``layers``, ``measures`` (a row for each tensor and recipe),
-        ``plan`` and ``left_out``; of a quantized model ``weights``, ``findings`` and ``warnings``.
+        ``plan`` and ``left_out``; with activations ``outputs``, a row for each layer, recipe and tensor core; of a
+        quantized model ``weights``, ``findings`` and ``warnings``.
 
     Raises
     ------
     TypeError, ValueError
         For wrong arguments, a file of ``torch.save`` that holds more than tensors, and a model without tensors.
+    ImportError
+        For a scheduler without dask.distributed.
     OSError
-        Where a file cannot be read or written.
+        Where a file cannot be read or written, here or by a worker, and where no scheduler or worker answers.
     """
+    if isinstance(activations, Mapping):
+        activations = _arrays_of(activations, "activations")
     given: dict[str, Any] = {
         "original": original,
+        "activations": activations,
+        "activation_rows": activation_rows,
+        "tensor_cores": tensor_cores,
         "recipes": recipes,
         "ignore": ignore,
         "tolerance": tolerance,
@@ -156,7 +181,12 @@ def check(
         given["file"] = model
     else:
         raise TypeError(f"model must be a path, paths, a mapping of names to arrays or a module, not {kind_of(model)}")
-    return run("check", given, out)
+    if scheduler is None:
+        return run("check", given, out)
+    from fp8lab import _cluster
+
+    with _cluster.scheduler_of(scheduler) as given["scheduler"]:
+        return run("check", given, out)
 
 
 _guard(__name__, __all__)

@@ -34,6 +34,7 @@ void check_arguments(const CheckArguments& arguments) {
   if (arguments.plan && !arguments.min_sqnr && !arguments.bits_per_weight) {
     refuse("plan needs min_sqnr or bits_per_weight, which say what may stay as it is");
   }
+  if (arguments.activation_rows == 0) refuse("activation_rows must be 1 or more, not 0");
   if (arguments.min_sqnr && !std::isfinite(*arguments.min_sqnr)) {
     refuse("min_sqnr must be finite, not ", *arguments.min_sqnr);
   }
@@ -73,6 +74,42 @@ TensorSource with_all_names(TensorSource source) {
   };
   if (std::ranges::none_of(stored->paths, has_no_names)) stored->names = {"*"};
   return source;
+}
+
+TensorStream opened(const CheckArguments& arguments) {
+  const DefaultEnvironment environment;
+  check_arguments(arguments);
+  return TensorStream(with_all_names(arguments.source),
+                      {.threads = arguments.threads, .splits_experts = true, .unfit = [&](const SourceTensor& facts) {
+                         return reason_to_leave(arguments, facts);
+                       }});
+}
+
+/// The inputs of layers, where they are given.
+std::optional<TensorStream> inputs_of_layers(const CheckArguments& arguments) {
+  std::optional<TensorStream> inputs;
+  if (!arguments.activations) return inputs;
+  try {
+    inputs.emplace(with_all_names(*arguments.activations),
+                   StreamOptions{.threads = arguments.threads,
+                                 .unfit = [](const SourceTensor& /*any*/) { return std::string(); }});
+  } catch (const std::invalid_argument& error) {
+    refuse("activations: ", error.what());
+  }
+  return inputs;
+}
+
+Cluster& cluster() {
+  static Cluster one;
+  return one;
+}
+
+void check_cluster(const CheckArguments& arguments) {
+  if (!arguments.scheduler) return;
+  if (!cluster()) refuse("scheduler needs Python: `pip install 'fp8lab[dask]'` installs a command line that has it");
+  if (!std::holds_alternative<StoredTensors>(arguments.source)) {
+    refuse("scheduler needs a model in files, which its workers read");
+  }
 }
 
 CheckedTensor normal_tensor(const std::vector<ChosenRecipe>& recipes, int threads) {
@@ -115,38 +152,71 @@ Suitability suitability(const CheckArguments& arguments, const CheckedTensor& no
   return Suitability::suits;
 }
 
+CheckRun::CheckRun(CheckArguments arguments, Context context)
+    : arguments_(std::move(arguments)), context_(std::move(context)), stream_(opened(arguments_)) {
+  kept_ = std::make_unique<KeptTensors>(arguments_, stream_);
+}
+
+CheckRun::~CheckRun() = default;
+
+std::vector<std::size_t> CheckRun::missing() const {
+  std::vector<std::size_t> all;
+  for (std::size_t i = 0; i < stream_.count(); ++i) {
+    if (kept_->find(i) == nullptr) all.push_back(i);
+  }
+  return all;
+}
+
+std::string CheckRun::line_of(std::size_t tensor) const {
+  const DefaultEnvironment environment;
+  try {
+    return kept_->line_of(tensor, check_tensor(stream_, tensor, arguments_.recipes, arguments_.threads));
+  } catch (const std::invalid_argument& error) {
+    refuse(stream_.called(tensor), error.what());
+  }
+}
+
+void CheckRun::take(std::string_view lines, const std::string& whose) {
+  try {
+    kept_->take(lines);
+  } catch (const std::invalid_argument& error) {
+    refuse(whose, ": ", error.what());
+  }
+  tell();
+}
+
+/// How far the run is, and what is kept of it.
+void CheckRun::tell() {
+  if (context_.progress) context_.progress(kept_->elements() / stream_.elements());
+  if (context_.kept && arguments_.checkpoint) {
+    context_.kept("the results of " + std::to_string(kept_->count()) + " of " + std::to_string(stream_.count()) +
+                  " tensors are kept in " + printable(arguments_.checkpoint->native()) +
+                  "; --resume goes on from them");
+  }
+}
+
+CheckResult CheckRun::result() {
+  const DefaultEnvironment environment;
+  const std::optional<TensorStream> inputs = inputs_of_layers(arguments_);  // wrong ones are told before hours of work
+  CheckResult result{.arguments = arguments_, .source = stream_.description(), .left_out = stream_.left_out()};
+  result.normal = normal_tensor(arguments_.recipes, arguments_.threads);
+  tell();
+  for (std::size_t i = 0; i < stream_.count(); ++i) {
+    if (kept_->find(i) == nullptr) take(line_of(i), "this process");
+    result.tensors.push_back(*kept_->find(i));
+  }
+  if (inputs) check_outputs(arguments_, stream_, *inputs, result);
+  return result;
+}
+
+void set_cluster(Cluster one) { cluster() = std::move(one); }
+
 CheckResult run_check(const CheckArguments& arguments, const Context& context) {
   const DefaultEnvironment environment;
-  check_arguments(arguments);
-  const TensorStream stream(with_all_names(arguments.source),
-                            {.threads = arguments.threads,
-                             .splits_experts = true,
-                             .unfit = [&](const SourceTensor& facts) { return reason_to_leave(arguments, facts); }});
-  CheckResult result{arguments, stream.description(), {}, stream.left_out(), {}};
-  result.normal = normal_tensor(arguments.recipes, arguments.threads);
-  KeptTensors kept(arguments, stream);
-  const double work = stream.elements();
-  double done = 0;
-  for (std::size_t i = 0; i < stream.count(); ++i) {
-    if (const std::optional<CheckedTensor> before = kept.find(i)) {
-      result.tensors.push_back(*before);
-    } else {
-      try {
-        result.tensors.push_back(check_tensor(stream, i, arguments.recipes, arguments.threads));
-      } catch (const std::invalid_argument& error) {
-        refuse(stream.called(i), error.what());
-      }
-      kept.add(i, result.tensors.back());
-    }
-    done += static_cast<double>(stream.facts(i).size());
-    if (context.progress) context.progress(done / work);
-    if (context.kept && arguments.checkpoint) {
-      context.kept("the results of " + std::to_string(result.tensors.size()) + " of " + std::to_string(stream.count()) +
-                   " tensors are kept in " + printable(arguments.checkpoint->native()) +
-                   "; --resume goes on from them");
-    }
-  }
-  return result;
+  check_cluster(arguments);
+  CheckRun run(arguments, context);
+  if (arguments.scheduler) cluster()(run);
+  return run.result();
 }
 
 }  // namespace fp8lab::experiments

@@ -4,8 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <limits>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kit/chosen.hpp"
@@ -15,6 +19,8 @@
 #include "kit/tensor_source.hpp"
 
 namespace fp8lab::experiments {
+
+class KeptTensors;
 
 /// The arguments of the experiment: what each recipe makes of the weights of a model.
 struct CheckArguments {
@@ -35,7 +41,13 @@ struct CheckArguments {
   std::optional<std::filesystem::path> plan = {};        ///< a folder for its files
   std::optional<std::filesystem::path> checkpoint = {};  ///< where the results of tensors are kept
   bool resume = false;                                   ///< go on from the checkpoint
-  int threads = 1;                                       ///< changes nothing but the time
+  std::optional<std::string> scheduler = {};             ///< of a cluster that measures, which the context gives
+  /// Inputs of layers, (tokens, columns of the weight), by the names of their weights, with or without ".weight" or
+  /// ".input" behind: with them the errors of outputs are measured, too.
+  std::optional<TensorSource> activations = {};
+  std::size_t activation_rows = 32;         ///< of each, in equal steps; a scale of the tensor is made of them alone
+  std::vector<MmaModel> tensor_cores = {};  ///< what multiplies; empty: one of H100 or B200 that takes the recipe
+  int threads = 1;                          ///< changes nothing but the time
 };
 
 /// What a recipe makes of one tensor. SQNRs are in dB of what comes back in float32, infinite without error, NaN where
@@ -78,12 +90,29 @@ enum class Suitability : std::uint8_t {
 };
 [[nodiscard]] std::span<const Named<Suitability>> named_values(Suitability of_type);
 
+/// The outputs y = x w^T of a layer by a recipe on a tensor core, in float32, beside the real products of the values
+/// before their cast: SQNRs in dB, as those of CheckedRecipe.
+struct CheckedOutputs {
+  std::size_t tensor = 0;  ///< of CheckResult::tensors
+  std::size_t recipe = 0;  ///< of CheckArguments::recipes
+  std::string core = {};
+  std::uint64_t rows = 0, of_rows = 0;  ///< of the inputs: those that were taken, and all
+  double sqnr_db = 0;
+  double weight_sqnr_db = 0;        ///< where the weight's cast alone is at work
+  double inputs_sqnr_db = 0;        ///< where the inputs' cast alone is
+  double accumulation_sqnr_db = 0;  ///< where the factors are as cast, and the core's sums alone err
+  double worst_row_sqnr_db = std::numeric_limits<double>::quiet_NaN();
+  std::uint64_t worst_row = 0;   ///< of all rows of the inputs; the first of these
+  std::uint64_t not_finite = 0;  ///< outputs that are left out, because a number of theirs is not finite
+};
+
 struct CheckResult {
-  CheckArguments arguments;
-  std::string source;  ///< in words, one line
-  std::vector<CheckedTensor> tensors;
-  std::vector<LeftOutTensor> left_out;
-  CheckedTensor normal;  ///< what the recipes make of 256 x 4096 normal values in bfloat16
+  CheckArguments arguments = {};
+  std::string source = {};  ///< in words, one line
+  std::vector<CheckedTensor> tensors = {};
+  std::vector<LeftOutTensor> left_out = {};
+  std::vector<CheckedOutputs> outputs = {};  ///< of the layers whose inputs are known
+  CheckedTensor normal = {};                 ///< what the recipes make of 256 x 4096 normal values in bfloat16
 };
 
 /// What a recipe makes of the tensor beside what it makes of normal values.
@@ -98,9 +127,50 @@ struct CheckResult {
 /// all, and what TensorStream throws.
 [[nodiscard]] CheckResult run_check(const CheckArguments& arguments, const Context& context = {});
 
+/// A run in parts: tensors are measured one by one, in any order and in any process, each into a line of text, and the
+/// lines make the result. Which process measured what changes nothing in it.
+class CheckRun {
+ public:
+  /// Reads the headers of the files, and the checkpoint where the run goes on from one. Throws what run_check() throws.
+  explicit CheckRun(CheckArguments arguments, Context context = {});
+  ~CheckRun();
+  CheckRun(CheckRun&&) = delete;  // and so no copies either
+
+  [[nodiscard]] const CheckArguments& arguments() const { return arguments_; }
+  [[nodiscard]] const TensorStream& stream() const { return stream_; }
+  /// The tensors of the stream whose results are not known yet.
+  [[nodiscard]] std::vector<std::size_t> missing() const;
+  /// Measures a tensor: the line of its result, which any run over the same file takes.
+  [[nodiscard]] std::string line_of(std::size_t tensor) const;
+  /// Takes lines, and keeps them in the checkpoint. Those of a tensor that is known count once. Throws
+  /// std::invalid_argument for a line of another file or other recipes; `whose` says who measured.
+  void take(std::string_view lines, const std::string& whose);
+  /// Measures what is missing, and gives the result of all.
+  [[nodiscard]] CheckResult result();
+
+ private:
+  void tell();
+
+  CheckArguments arguments_;
+  Context context_;
+  TensorStream stream_;
+  std::unique_ptr<KeptTensors> kept_;
+};
+
+/// Gives a run the lines of what it has not yet, measured by the cluster of the scheduler that its arguments name.
+using Cluster = std::function<void(CheckRun&)>;
+/// Sets what run_check() calls for a scheduler; without it, a scheduler is refused. For who embeds fp8lab in a program
+/// that has a library for clusters: once, before the first run.
+void set_cluster(Cluster cluster);
+
 /// The measures of one tensor of a stream by all recipes.
 [[nodiscard]] CheckedTensor check_tensor(const TensorStream& stream, std::size_t tensor,
                                          const std::vector<ChosenRecipe>& recipes, int threads);
+
+/// Measures the outputs of the layers whose inputs there are, and tells which cannot be. Throws std::invalid_argument
+/// where no inputs have the name of a weight.
+void check_outputs(const CheckArguments& arguments, const TensorStream& weights, const TensorStream& inputs,
+                   CheckResult& result);
 
 /// What a tensor is stored as in a plan: the index of a recipe, or none for its own type.
 struct PlannedGroup {

@@ -378,9 +378,85 @@ Text reading(const CheckResult& result) {
            "That is a statement about weights. What it means for a model's answers, only the model tells."}};
 }
 
+/// The names of tensors in tables, by their numbers.
+std::vector<std::string> names_by_tensor(const CheckResult& result, const std::vector<TensorVerdict>& verdicts) {
+  std::vector<std::string> names(result.tensors.size());
+  for (const TensorVerdict& one : verdicts) names[one.tensor] = one.name;
+  return names;
+}
+
+/// NaN, where there is nothing to compare, is no loss.
+double ranked_sqnr(const CheckedOutputs& one) {
+  return std::isnan(one.sqnr_db) ? std::numeric_limits<double>::infinity() : one.sqnr_db;
+}
+
+/// Worst first.
+Table outputs_table(const CheckResult& result, const std::vector<std::string>& names) {
+  constexpr std::size_t most_shown = 40;
+  std::vector<CheckedOutputs> rows = result.outputs;
+  std::ranges::stable_sort(rows, {}, ranked_sqnr);
+  return tabulate(rows, {.name = "outputs",
+                         .title = "Outputs of layers, worst first, and what each cause alone leaves",
+                         .detail = rows.size() > most_shown})
+      .column({.name = "layer"}, [&](const CheckedOutputs& one) { return names[one.tensor]; })
+      .column({.name = "recipe"}, [&](const CheckedOutputs& one) { return recipe_name(result, one.recipe); })
+      .column({.name = "tensor_core", .detail = true}, &CheckedOutputs::core)
+      .column(decibel_head("sqnr_db", "output"), &CheckedOutputs::sqnr_db)
+      .column(decibel_head("weight_sqnr_db", "weight"), &CheckedOutputs::weight_sqnr_db)
+      .column(decibel_head("activations_sqnr_db", "inputs"), &CheckedOutputs::inputs_sqnr_db)
+      .column(decibel_head("accumulation_sqnr_db", "sums"), &CheckedOutputs::accumulation_sqnr_db)
+      .column(decibel_head("worst_row_sqnr_db", "worst row"), &CheckedOutputs::worst_row_sqnr_db)
+      .column({.name = "worst_row", .title = "row"}, &CheckedOutputs::worst_row)
+      .column({.name = "rows", .detail = true}, &CheckedOutputs::rows)
+      .column({.name = "of_rows", .detail = true}, &CheckedOutputs::of_rows)
+      .column({.name = "not_finite", .detail = true}, &CheckedOutputs::not_finite);
+}
+
+std::string outputs_words(const CheckResult& result, const CheckedOutputs& one, const std::string& name) {
+  return fmt::format(
+      "{} by {} on {}: {:.1f} dB (the weight's cast alone leaves {:.1f} dB, the inputs' {:.1f}, the core's sums "
+      "{:.1f})",
+      name, recipe_name(result, one.recipe), one.core, one.sqnr_db, one.weight_sqnr_db, one.inputs_sqnr_db,
+      one.accumulation_sqnr_db);
+}
+
+/// How many outputs by a recipe have less than min_sqnr; empty: none has.
+std::string below_words(const CheckResult& result, std::size_t recipe, const std::vector<std::string>& names) {
+  std::size_t all = 0;
+  std::size_t below = 0;
+  const CheckedOutputs* lowest = nullptr;
+  for (const CheckedOutputs& one : result.outputs) {
+    if (one.recipe != recipe) continue;
+    ++all;
+    if (!(one.sqnr_db < *result.arguments.min_sqnr)) continue;
+    ++below;
+    if (lowest == nullptr || one.sqnr_db < lowest->sqnr_db) lowest = &one;
+  }
+  if (below == 0) return "";
+  return fmt::format("{} of {} outputs by {} have less than {:g} dB (min_sqnr); the worst, {}, has {:.1f} dB.", below,
+                     all, recipe_name(result, recipe), *result.arguments.min_sqnr, names[lowest->tensor],
+                     lowest->sqnr_db);
+}
+
+void add_outputs(const CheckResult& result, const std::vector<TensorVerdict>& verdicts,
+                 std::vector<Section>& sections) {
+  if (result.outputs.empty()) return;
+  const std::vector<std::string> names = names_by_tensor(result, verdicts);
+  const auto worst = std::ranges::min_element(result.outputs, {}, ranked_sqnr);
+  Text text{.name = "outputs_verdict"};
+  text.paragraphs.push_back("Worst of all outputs are those of " + outputs_words(result, *worst, names[worst->tensor]) +
+                            ".");
+  for (std::size_t recipe = 0; result.arguments.min_sqnr && recipe < result.arguments.recipes.size(); ++recipe) {
+    if (std::string words = below_words(result, recipe, names); !words.empty()) text.paragraphs.push_back(words);
+  }
+  sections.emplace_back(std::move(text));
+  sections.emplace_back(outputs_table(result, names));
+}
+
 /// The arguments as a user gives them.
 struct CheckOptions {
   CheckArguments arguments;
+  TensorArguments inputs = {};  ///< of layers
   TensorArguments tensors{.draws = {.rows = 256, .columns = 1024}};
   std::optional<std::filesystem::path> original = {};  ///< of a quantized model
 };
@@ -411,6 +487,22 @@ void describe(CheckOptions& options, ArgumentList& list) {
   list.add("row_tolerance", arguments.row_tolerance, "dB below normal values that the worst row may have");
   list.add("zeroed_tolerance", arguments.zeroed_tolerance,
            "the share of elements that may become zero, above that of normal values");
+  list.add("activations", options.inputs.arrays,
+           "inputs of layers, (tokens, columns of the weight), by the names of their weights; or a path, which means "
+           "`activations_file`")
+      .by_default("outputs are not measured")
+      .only_python();
+  list.add("activations_file", options.inputs.files,
+           "inputs of layers, whose outputs are measured, too: NAME.npy, or tensors NAME or NAME.input of .safetensors "
+           "files, NAME that of the weight, with or without .weight")
+      .called("DIR")
+      .spelled("--activations")
+      .by_default("outputs are not measured")
+      .excluding({"activations", "scheduler", "original"});
+  list.add("activation_rows", arguments.activation_rows,
+           "how many rows of inputs are taken, in equal steps; a scale of the tensor is made of them alone");
+  list.add("tensor_cores", arguments.tensor_cores, "models that multiply (fp8lab models lists them)")
+      .by_default("one of H100 or B200 that takes the recipe");
   list.add("min_sqnr", arguments.min_sqnr,
            "plan: the fewest bits by which the median row of each tensor has so many dB, or bfloat16")
       .by_default("no plan")
@@ -423,6 +515,12 @@ void describe(CheckOptions& options, ArgumentList& list) {
       .by_default("nothing is kept")
       .needing({"file"});
   list.add("resume", arguments.resume, "go on from the checkpoint").needing({"checkpoint"});
+  list.add("scheduler", arguments.scheduler,
+           "measure on the workers of a Dask cluster, which read the same files: tcp://HOST:PORT of its scheduler")
+      .called("ADDRESS")
+      .by_default("this process measures")
+      .needing({"file"})
+      .excluding({"original"});
   tensors.add_draws(list);
   tensors.add_shape(list);
   tensors.add_outliers(list);
@@ -446,6 +544,8 @@ std::optional<Document> audit_of(const CheckOptions& options, const Context& con
   const bool is_quantized =
       !recognition.weights.empty() || !recognition.incomplete.empty() || !recognition.method.empty();
   if (!is_quantized && !options.original) return {};
+  if (!options.inputs.files.empty()) refuse("activations go with a model that is not quantized");
+  if (options.arguments.scheduler) refuse("scheduler goes with a model that is not quantized: an audit is one process");
   std::optional<Checkpoint> original;
   if (options.original) original.emplace(*options.original);
   const Checkpoint* beside = original ? &*original : nullptr;
@@ -458,6 +558,9 @@ Document run(const CheckOptions& options, const Context& context) {
   if (std::optional<Document> audited = audit_of(options, context)) return *std::move(audited);
   CheckArguments arguments = options.arguments;
   arguments.source = options.tensors.source();
+  const TensorArguments& inputs = options.inputs;
+  if (!inputs.arrays.empty() || !inputs.files.empty()) arguments.activations = inputs.source();
+  if (arguments.activations && arguments.scheduler) refuse("activations cannot be given with scheduler");
   return document_of(run_check(arguments, context));
 }
 
@@ -471,6 +574,7 @@ Document document_of(const CheckResult& result) {
   Document document;
   std::vector<Section>& sections = document.sections;
   sections = sections_of(intro(result), model_verdict(result, recipes, verdicts), recipes_table(result, recipes));
+  add_outputs(result, verdicts, sections);
   if (verdicts.size() > most_shown) {
     sections.emplace_back(ranked_table(result, std::span(verdicts).first(most_shown),
                                        {.name = "worst", .title = fmt::format("The worst {} tensors", most_shown)}));
@@ -496,9 +600,10 @@ std::vector<Experiment> check_experiments() {
        .result =
            "of a quantized model: text `verdict`, tables `findings` (tensor, kind, words, where, loss), `weights` "
            "and `warnings` of what loaders misread; else texts `verdict` and, with min_sqnr or bits_per_weight, "
-           "`plan_words`; tables `recipes`, `tensors` "
-           "(worst first), `worst` where these are many, `layers`, `plan`, `measures` (a row for each tensor "
-           "and recipe) and `left_out`",
+           "`plan_words`; with activations text `outputs_verdict` and table `outputs` (layer, recipe, tensor core, "
+           "causes); tables `recipes`, `tensors` (worst first), `worst` where these are many, `layers`, `plan`, "
+           "`measures` "
+           "(a row for each tensor and recipe) and `left_out`",
        .passed = "nothing is wrong",
        .not_passed = "something is wrong with a quantized model",
        .status_not_passed = 1,
@@ -507,7 +612,8 @@ std::vector<Experiment> check_experiments() {
        .examples = {{"check model.safetensors.index.json", "will FP8 hurt my model?"},
                     {"check DIR --tensors 'model.layers.[0-3].*' --recipes ocp_mxfp8_e4m3,modelopt_nvfp4", ""},
                     {"check QUANTIZED --original DIR", "which recipe made each weight, and what is damaged?"},
-                    {"check DIR --bits-per-weight 5 --plan OUT", "which tensors to keep in bfloat16"}},
+                    {"check DIR --bits-per-weight 5 --plan OUT", "which tensors to keep in bfloat16"},
+                    {"check DIR --activations INPUTS --recipes modelopt_fp8", "what layers' outputs lose, and why"}},
        .small = R"({"rows": 128, "columns": 256, "outlier_rows": [1, 20], "recipes": ["modelopt_fp8", "ocp_mxfp4"],
 "min_sqnr": 20})",
        .saves_when_stopped = true},

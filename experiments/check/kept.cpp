@@ -2,8 +2,10 @@
 #include "check/kept.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <limits>
@@ -13,6 +15,7 @@
 
 #include "files/stored_file.hpp"
 #include "files/tensor_file.hpp"
+#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/scaling/recipe.hpp"
 #include "kit/staging.hpp"
@@ -34,10 +37,8 @@ double number_of(const nlohmann::json& x) {
   return x == "inf" ? std::numeric_limits<double>::infinity() : -std::numeric_limits<double>::infinity();
 }
 
-nlohmann::json line_of(const CheckedTensor& one) {
-  nlohmann::json line{{"name", one.name},
-                      {"own_name", one.own_name},
-                      {"rows", one.rows},
+nlohmann::json told(const CheckedTensor& one) {
+  nlohmann::json line{{"rows", one.rows},
                       {"columns", one.columns},
                       {"amax", number(one.amax)},
                       {"rms", number(one.rms)},
@@ -54,8 +55,7 @@ nlohmann::json line_of(const CheckedTensor& one) {
 }
 
 CheckedTensor tensor_of(const nlohmann::json& line) {
-  CheckedTensor one{
-      .name = line.at("name"), .own_name = line.at("own_name"), .rows = line.at("rows"), .columns = line.at("columns")};
+  CheckedTensor one{.name = {}, .own_name = {}, .rows = line.at("rows"), .columns = line.at("columns")};
   one.amax = number_of(line.at("amax"));
   one.rms = number_of(line.at("rms"));
   one.not_finite = line.at("not_finite");
@@ -70,13 +70,42 @@ CheckedTensor tensor_of(const nlohmann::json& line) {
   return one;
 }
 
+/// What a line says, without the names of the tensor.
+struct KeptLine {
+  std::string key, recipes;
+  CheckedTensor tensor;
+};
+/// None where the text is no line.
+std::optional<KeptLine> line_in(std::string_view text) {
+  const nlohmann::json line = nlohmann::json::parse(text, nullptr, false);
+  try {
+    return KeptLine{line.at("key"), line.at("recipes"), tensor_of(line.at("tensor"))};
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
+}
+
+/// JSON has no bytes that are no text, which names of files may have.
+std::string escaped(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    result +=
+        c >= ' ' && c <= '~' && c != '\\' ? std::string(1, c) : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  }
+  return result;
+}
+
 }  // namespace
 
 KeptTensors::KeptTensors(const CheckArguments& arguments, const TensorStream& stream)
-    : stream_(&stream), path_(arguments.checkpoint) {
+    : stream_(&stream), results_(stream.count()), path_(arguments.checkpoint) {
   if (arguments.resume && !path_) refuse("resume needs checkpoint, the file that tells what is known");
-  if (!path_) return;
   for (const ChosenRecipe& one : arguments.recipes) recipes_ += one.name + "\n" + describe(one.recipe) + "\n";
+  for (std::size_t i = 0; i < stream.count(); ++i) {
+    keys_.push_back(key_of(i));
+    tensors_.emplace(keys_.back(), i);
+  }
+  if (!path_) return;
   std::error_code error;
   const bool is_there = fs::exists(*path_, error);
   if (is_there && !arguments.resume) {
@@ -85,38 +114,68 @@ KeptTensors::KeptTensors(const CheckArguments& arguments, const TensorStream& st
   if (is_there) read(*path_);
 }
 
+/// Without the name that the user gave to the file: another process may have been given another.
+std::string KeptTensors::key_of(std::size_t tensor) const {
+  const SourceTensor& facts = stream_->facts(tensor);
+  std::string place = stream_->stamp(tensor);
+  if (place.empty()) place = std::to_string(tensor);
+  return escaped(facts.own_name + " " + shape_text(facts.shape) + " " + std::string(name_of(facts.type)) + " in " +
+                 place);
+}
+
 void KeptTensors::read(const fs::path& path) {
   const StoredFile file(path);
   std::string text(static_cast<std::size_t>(file.size()), '\0');
   text.resize(file.read(0, text));
   std::size_t begin = 0;
   for (std::size_t end = text.find('\n'); end != std::string::npos; begin = end + 1, end = text.find('\n', begin)) {
-    const nlohmann::json line = nlohmann::json::parse(text.substr(begin, end - begin), nullptr, false);
-    try {
-      known_[line.at("key").get<std::string>()] = tensor_of(line.at("tensor"));
-    } catch (const nlohmann::json::exception&) {
+    checkpoint();
+    std::optional<KeptLine> line = line_in(std::string_view(text).substr(begin, end - begin));
+    if (!line) {
       file.fail("byte " + std::to_string(begin) + " begins a line that is none of a checkpoint of fp8lab check");
     }
+    if (line->recipes == recipes_) keep(line->key, line->tensor);
   }
   // A line that was cut off is cut away, so that the next one begins a line.
   if (begin < text.size()) fs::resize_file(path, begin);
 }
 
-std::string KeptTensors::key_of(std::size_t tensor) const {
-  const SourceTensor& facts = stream_->facts(tensor);
-  return facts.name + shape_text(facts.shape) + std::string(name_of(facts.type)) + stream_->stamp(tensor) + recipes_;
+/// Whether a tensor of the stream was not known before.
+bool KeptTensors::keep(const std::string& key, const CheckedTensor& result) {
+  bool is_new = false;
+  const auto [begin, end] = tensors_.equal_range(key);
+  for (auto at = begin; at != end; ++at) {
+    std::optional<CheckedTensor>& place = results_[at->second];
+    if (place) continue;
+    is_new = true;
+    const SourceTensor& facts = stream_->facts(at->second);
+    place = result;
+    place->name = facts.name;
+    place->own_name = facts.own_name;
+    ++found_;
+    elements_ += static_cast<double>(facts.size());
+  }
+  return is_new;
 }
 
-std::optional<CheckedTensor> KeptTensors::find(std::size_t tensor) const {
-  if (known_.empty()) return std::nullopt;
-  const auto found = known_.find(key_of(tensor));
-  if (found == known_.end()) return std::nullopt;
-  return found->second;
+std::string KeptTensors::line_of(std::size_t tensor, const CheckedTensor& result) const {
+  return nlohmann::json{{"key", keys_[tensor]}, {"recipes", recipes_}, {"tensor", told(result)}}.dump() + '\n';
 }
 
-void KeptTensors::add(std::size_t tensor, const CheckedTensor& result) {
+void KeptTensors::take(std::string_view lines) {
+  while (!lines.empty()) {
+    const std::string_view text = lines.substr(0, std::min(lines.find('\n'), lines.size() - 1) + 1);
+    lines.remove_prefix(text.size());
+    std::optional<KeptLine> line = line_in(text);
+    if (!line) refuse("a line is no result of a tensor");
+    if (!tensors_.contains(line->key)) refuse("it measured what is not asked for: ", line->key);
+    if (line->recipes != recipes_) refuse("it measured by other recipes");
+    if (keep(line->key, line->tensor)) write(text);
+  }
+}
+
+void KeptTensors::write(std::string_view line) const {
   if (!path_) return;
-  const std::string line = nlohmann::json{{"key", key_of(tensor)}, {"tensor", line_of(result)}}.dump() + '\n';
   constexpr int mode = 0666;
   const Descriptor file(::open(path_->c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, mode));
   std::size_t written = 0;

@@ -119,7 +119,8 @@ Argument& ArgumentList::find(std::string_view name) {
 Json ArgumentList::json() const {
   Json json = Json::object();
   for (const Argument& argument : all_) {
-    if (argument.name != "threads") json[argument.name] = argument.value();
+    const bool is_recorded = argument.name != "threads" && argument.name != "scheduler";  // they change no result
+    if (is_recorded) json[argument.name] = argument.value();
   }
   return json;
 }

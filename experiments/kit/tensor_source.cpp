@@ -189,8 +189,11 @@ std::string TensorStream::called(std::size_t i) const {
 std::string TensorStream::stamp(std::size_t i) const {
   if (stored_.empty()) return "";
   std::error_code error;  // a file that is gone is told by who reads it
-  const auto time = std::filesystem::last_write_time(stored_[i].path, error).time_since_epoch().count();
-  return std::to_string(std::filesystem::file_size(stored_[i].path, error)) + " bytes, " + std::to_string(time);
+  const std::filesystem::path& path = stored_[i].path;
+  const auto time = std::filesystem::last_write_time(path, error).time_since_epoch().count();
+  return std::filesystem::absolute(path, error).lexically_normal().native() + " from byte " +
+         std::to_string(stored_[i].header.offset) + " of " + std::to_string(std::filesystem::file_size(path, error)) +
+         ", " + std::to_string(time);
 }
 
 /// The name in messages of an array that has none itself; empty where the source holds no array.

@@ -15,7 +15,7 @@
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/parallel.hpp"
-#include "linear/exact_product.hpp"
+#include "kit/exact_product.hpp"
 
 namespace fp8lab::experiments {
 namespace {

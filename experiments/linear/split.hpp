@@ -28,8 +28,8 @@
 
 #include "fp8lab/formats/memory.hpp"
 #include "fp8lab/reference/linear/linear_recipe.hpp"
+#include "kit/exact_product.hpp"
 #include "kit/progress.hpp"
-#include "linear/exact_product.hpp"
 #include "linear/operand.hpp"
 
 namespace fp8lab::experiments {

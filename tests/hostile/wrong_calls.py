@@ -535,7 +535,10 @@ CALLS = {
     "trace_dot": (fp8lab.trace_dot, {"a": CODES[0], "b": CODES[0], "model": "hopper_wgmma_fp8"}),
     "experiments.cast": (experiments.cast, {"x": X}),
     "experiments.cast, drawn": (experiments.cast, {"distribution": "normal", "size": 10, "seed": 3}),
-    "check": (fp8lab.check, {"model": {"w": X}, "recipes": ["modelopt_fp8"]}),
+    "check": (
+        fp8lab.check,
+        {"model": {"w": X}, "recipes": ["modelopt_fp8"], "activations": {"w": X}, "tensor_cores": ["hopper_wgmma_fp8"]},
+    ),
     "experiments.check": (experiments.check, {"x": X, "recipes": ["modelopt_fp8"]}),
     "experiments.cast of a grid": (experiments.cast, {"grid": True, "size": 10}),
     "experiments.cast of a file": (experiments.cast, {"file": files(2, 32)}),

@@ -474,7 +474,8 @@ CASES = {
     "experiments.quantize": lambda _: [_quantized_model(one)(_) for one in ("modelopt_nvfp4", "ct_fp8_channel", "comfy_fp8")],
     "experiments.reencode": _reencoded,
     "check": lambda _: fp8lab.check(
-        {"w": np.float32([[1, 0.75], [3, 0.125]])}, recipes=["modelopt_fp8", "compressed_tensors_channel"], min_sqnr=SCALE),
+        {"w": np.float32([[1, 0.75], [3, 0.125]])}, recipes=["modelopt_fp8", "compressed_tensors_channel"], min_sqnr=SCALE,
+        activations={"w": np.float32([[1 / 3, 0.7], [1e-30, 0.1]])}),
     "experiments.check": _out(
         experiments.check, rows=128, columns=256, recipes=["modelopt_fp8", "ocp_mxfp4", "modelopt_nvfp4"], min_sqnr=20),
     "experiments.delayed": _out(experiments.delayed, history=[4], margin=1),

@@ -14,6 +14,7 @@ from fp8lab.torch._convert import Conversion, ConvertedModule, convert
 from fp8lab.torch._converted import ConvertedLinear
 from fp8lab.torch._emulate import Emulation, emulate, emulated_device
 from fp8lab.torch._linear import Linear, linear
+from fp8lab.torch._recorded import record_activations
 from fp8lab.torch._selection import LeftModule
 from fp8lab.torch._watch import Watch, watch
 
@@ -29,7 +30,8 @@ __all__ = [
     "emulate",
     "emulated_device",
     "linear",
+    "record_activations",
     "watch",
 ]
 
-_guard(__name__, ["convert", "emulate", "linear", "watch"])
+_guard(__name__, ["convert", "emulate", "linear", "record_activations", "watch"])

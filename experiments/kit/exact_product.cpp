@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "linear/exact_product.hpp"
+#include "kit/exact_product.hpp"
 
 #include <algorithm>
 #include <array>
