@@ -39,13 +39,12 @@ std::array<float, 256> values_of_exponents(bool has_nan) {
   return values;
 }
 
-/// E4M3 without its sign, where the NaN is 0, as ggml has it.
+/// E4M3 without its sign, where 7F is 0 and FF is 480, as ggml has it: it compares the whole byte.
 std::array<float, 256> values_of_ue4m3() {
   std::array<float, 256> values{};
-  for (unsigned b = 0; b < 256; ++b) {
-    const unsigned magnitude = b & 0x7FU;
-    values[b] = magnitude == 0x7F ? 0.0F : decode(e4m3, magnitude);
-  }
+  for (unsigned b = 0; b < 256; ++b) values[b] = decode(e4m3, b & 0x7FU);
+  values[0x7F] = 0;
+  values[0xFF] = 480;
   return values;
 }
 
@@ -107,6 +106,10 @@ struct WeightReader::Content {
   std::vector<float> factors;  // of the tensor's global scale, by the byte of a scale: filled for one expert at a time
 
   [[nodiscard]] const Layout& layout() const { return *weight->layout; }
+  /// Code values are doubled, and scales are half of what they are.
+  [[nodiscard]] bool has_half_scales() const {
+    return layout().packing == Packing::gguf_mxfp4 || layout().packing == Packing::gpt_oss_blocks;
+  }
 
   /// Rows [first, first + count) of the codes' bytes; each has as many.
   [[nodiscard]] std::vector<std::byte> bytes_of_rows(std::uint64_t first, std::uint64_t count) const {
@@ -213,9 +216,6 @@ struct WeightReader::Content {
       if (rule.product == Product::codes_first && weight->global_scale != nullptr) {
         for (std::size_t k = begin; k < end; ++k) out[k] *= global;
       }
-      if (rule.positive_zero) {
-        for (std::size_t k = begin; k < end; ++k) out[k] += 0.0F;  // -0 + 0 = +0
-      }
     }
   }
 
@@ -301,11 +301,14 @@ WeightReader::WeightReader(const Checkpoint& checkpoint, const Weight& weight, L
     case ScaleType::e8m0:
       c.scale_values = values_of_exponents(weight.scale != nullptr && weight.scale->dtype == "F8_E8M0");
   }
-  if (layout.packing == Packing::gguf_mxfp4) {
-    // ggml has the codes doubled and half the scale: 2^-128 and 2^-127 of the bytes 0 and 1, 2^127 of 255.
+  if (c.has_half_scales()) {
+    // ggml has the codes doubled and half the scale: 2^-128 and 2^-127 of the bytes 0 and 1, 2^127 of 255. transformers
+    // adds the exponent to that of the code, which is the same.
     for (unsigned code = 0; code < 16; ++code) c.code_values[code] = 2 * decode(e2m1, code);
     for (int b = 0; b < 256; ++b) c.scale_values[static_cast<std::size_t>(b)] = std::ldexp(1.0F, b - 128);
   }
+  // A negative code times a scale of 0 is -0 all the same.
+  if (c.rule.positive_zero) c.code_values[layout.format.sign_mask()] = 0;
 
   // 4. The global scales.
   c.globals.assign(static_cast<std::size_t>(weight.experts), 1.0F);
@@ -361,8 +364,8 @@ void WeightReader::scales(std::uint64_t first, std::uint64_t count, std::span<fl
     for (std::size_t r = 0; r < count; ++r) {
       const std::span<float> row = out.subspan(r * columns, columns);
       c.scales_beside(std::span(bytes).subspan(r * a_row, a_row), row);
-      if (c.layout().packing == Packing::gguf_mxfp4) std::ranges::for_each(row, [](float& s) { s *= 2; });
     }
+    if (c.has_half_scales()) std::ranges::for_each(out, [](float& s) { s *= 2; });
     return;
   }
   c.for_each_expert(
@@ -371,6 +374,7 @@ void WeightReader::scales(std::uint64_t first, std::uint64_t count, std::span<fl
           std::ranges::copy(scales_of_row, out.begin() + static_cast<std::ptrdiff_t>((before + at - row) * columns));
         });
       });
+  if (c.has_half_scales()) std::ranges::for_each(out, [](float& s) { s *= 2; });
 }
 
 void WeightReader::values(std::uint64_t first, std::uint64_t count, std::span<float> out) const {

@@ -50,7 +50,7 @@ enum class ScaleType : std::uint8_t {
   number,  ///< F32, BF16 or F16
   e8m0,    ///< a byte b, which is 2^(b - 127): U8 or F8_E8M0
   e4m3,    ///< F8_E4M3
-  ue4m3,   ///< a byte of GGUF: E4M3 without a sign, 7F is 0
+  ue4m3,   ///< a byte of GGUF: E4M3 without a sign, 7F is 0 and FF 480
 };
 [[nodiscard]] std::span<const Named<ScaleType>> named_values(ScaleType of_type);
 
@@ -121,7 +121,7 @@ struct Dequantization {
   Product product;
   /// The block's rows and columns are those of the weight over those of the grid, not what the configuration says.
   bool block_from_shapes = false;
-  bool positive_zero = false;  ///< the code of -0 gives +0
+  bool positive_zero = false;  ///< the code of -0 counts as +0
   std::string_view source = {};
 };
 

@@ -34,9 +34,12 @@ def loaded(directory):
 
 
 def save(file, tensors):
+    """In place of a file, whose metadata stay."""
     import safetensors.torch
 
-    safetensors.torch.save_file(tensors, file)
+    with safetensors.safe_open(file, "pt") as content:
+        metadata = content.metadata()
+    safetensors.torch.save_file(tensors, file, metadata=metadata)
 
 
 def words(x):
@@ -219,14 +222,15 @@ def _dequantizing(transformers, directory):
 
 
 def gguf(path):
-    """GGUFReader and dequantize: float32, which bfloat16 holds here."""
-    import gguf as package
-    from gguf import quants
-
+    """GGUFReader and dequantize: float32, of which bfloat16 holds every value here."""
+    reader = installed.module("gguf.gguf_reader")
+    quants = installed.module("gguf.quants")
     read = {}
-    for tensor in package.GGUFReader(path).tensors:
-        values = quants.dequantize(tensor.data, tensor.tensor_type)
-        read[tensor.name] = (np.ascontiguousarray(values, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    with installed.present("gguf"):
+        for tensor in reader.GGUFReader(path).tensors:
+            values = np.ascontiguousarray(quants.dequantize(tensor.data, tensor.tensor_type), np.float32)
+            assert (values.view(np.uint32) & 0xFFFF == 0).all()
+            read[tensor.name] = (values.view(np.uint32) >> 16).astype(np.uint16)
     return read
 
 
