@@ -43,7 +43,7 @@ def special_function(
     Parameters
     ----------
     name : str
-        ``rcp``, ``rsqrt``, ``sqrt``, ``lg2`` or ``ex2``.
+        ``rcp``, ``rsqrt``, ``sqrt``, ``lg2``, ``ex2``, ``sin`` or ``cos``.
     x : array_like of float32
     ftz : bool
         The instruction with ``.ftz``, which code compiled with ``-ftz=true`` has: subnormal numbers are zeros.

@@ -20,14 +20,12 @@ using Unit = UnitInstruction;
 constexpr std::uint32_t unit_nan = 0x7FFFFFFFU;
 
 /// The operation of an instruction that only stand-ins compute.
-enum class StandIn : std::uint8_t { ex2, tanh, sin, cos, rcp, rsqrt };
+enum class StandIn : std::uint8_t { ex2, tanh, rcp, rsqrt };
 
 float exact_to_float(StandIn operation, float x) {
   switch (operation) {
     case StandIn::ex2: return rounded_exp2(x);
     case StandIn::tanh: return rounded_tanh(x);
-    case StandIn::sin: return rounded_sin(x);
-    case StandIn::cos: return rounded_cos(x);
     case StandIn::rcp: return 1 / x;
     case StandIn::rsqrt: return rounded_rsqrt(x);
   }
@@ -72,20 +70,17 @@ struct SpecialForm {
   Subnormals subnormals;
 };
 std::optional<SpecialForm> special_form(Unit unit) {
-  if (unit > Unit::sqrt) return {};
-  static constexpr std::array functions{SpecialFunction::ex2, SpecialFunction::lg2, SpecialFunction::rcp,
-                                        SpecialFunction::rsqrt, SpecialFunction::sqrt};
-  const auto number = static_cast<std::size_t>(unit);
+  if (unit == Unit::tanh || unit > Unit::cos) return {};
+  static constexpr std::array functions{SpecialFunction::ex2,   SpecialFunction::lg2,  SpecialFunction::rcp,
+                                        SpecialFunction::rsqrt, SpecialFunction::sqrt, SpecialFunction::sin,
+                                        SpecialFunction::cos};
+  const std::size_t number = static_cast<std::size_t>(unit) - (unit > Unit::tanh ? 1 : 0);
   return SpecialForm{functions.at(number / 2), number % 2 == 0 ? Subnormals::flushed : Subnormals::kept};
 }
 
 std::uint32_t stand_in_word(Unit unit, std::uint32_t word) {
   switch (unit) {
     case Unit::tanh: return stand_in_32(StandIn::tanh, false, word);
-    case Unit::sin_ftz: return stand_in_32(StandIn::sin, true, word);
-    case Unit::sin: return stand_in_32(StandIn::sin, false, word);
-    case Unit::cos_ftz: return stand_in_32(StandIn::cos, true, word);
-    case Unit::cos: return stand_in_32(StandIn::cos, false, word);
     case Unit::ex2_f16: return stand_in_16(StandIn::ex2, false, word);
     case Unit::ex2_bf16: return stand_in_16(StandIn::ex2, true, word);
     case Unit::tanh_f16: return stand_in_16(StandIn::tanh, false, word);
@@ -99,12 +94,6 @@ std::uint32_t stand_in_word(Unit unit, std::uint32_t word) {
     default: break;
   }
   throw std::logic_error("special_form() has the others");
-}
-
-/// The stand-in of a function that is an instruction without a model under -use_fast_math.
-Unit unit_of_fast(DeviceFunction function) {
-  if (function == DeviceFunction::tanhf) return Unit::tanh;
-  return function == DeviceFunction::sinf ? Unit::sin_ftz : Unit::cos_ftz;
 }
 
 constexpr bool is_packed_unit(Unit unit) { return unit >= Unit::ex2_f16x2 && unit <= Unit::tanh_bf16x2; }
@@ -137,9 +126,8 @@ void compiled_words(const RecordedFunction& function, SpecialUnits units, std::u
                     std::span<std::uint32_t> out, int threads) {
   const auto number = static_cast<DeviceFunction>(function.number);
   const DeviceFlags flags = flags_of(function.variant);
-  if (!missing_unit(number, flags).empty()) {
-    const auto unit = static_cast<std::size_t>(unit_of_fast(number));
-    return unit_words({FunctionVariant::units, unit}, units, first, out, threads);
+  if (!missing_unit(number, flags).empty()) {  // of tanhf alone: an instruction without a model
+    return unit_words({FunctionVariant::units, static_cast<std::size_t>(Unit::tanh)}, units, first, out, threads);
   }
   std::vector<float> x(out.size());
   std::vector<float> y(function.has_pairs() ? out.size() : 0);

@@ -85,7 +85,8 @@ MODELLED = {
         "rcp.00000000", "rcp_ftz.3f800000", "rsqrt_ftz.3f800000", "rsqrt_ftz.40000000", "sqrt_ftz.3f800000",
         "sqrt_ftz.40000000", "lg2_ftz.3f000000", "lg2_ftz.3f800000", "lg2_ftz.40000000", "ex2.c2f80000",
         "ex2_ftz.3a800000", "ex2_ftz.3f000000", "ex2_ftz.3f800000", "ex2_ftz.40000000", "ex2_ftz.bf000000",
-        "ex2_ftz.bf800000",
+        "ex2_ftz.bf800000", "sin_ftz.3b000000", "sin_ftz.3e000000", "sin_ftz.3e800000", "sin_ftz.3f000000",
+        "sin_ftz.3f800000", "cos_ftz.3e000000", "cos_ftz.3e800000", "cos_ftz.3f000000", "cos_ftz.3f800000",
     )
 }  # fmt: skip
 
@@ -98,6 +99,7 @@ SAMPLED = (
     "lg2_ftz.3f000000",
     "ex2.c2f80000",
     "ex2_ftz.bf000000",
+    "sin_ftz.3f800000",
 )
 
 
@@ -111,15 +113,15 @@ def test_the_model_gives_every_word(name):
 
 
 def test_special_functions_are_told_and_refused():
-    assert list(fp8lab.special_functions()) == ["rcp", "rsqrt", "sqrt", "lg2", "ex2"]
+    assert list(fp8lab.special_functions()) == ["rcp", "rsqrt", "sqrt", "lg2", "ex2", "sin", "cos"]
     assert "hopper" in fp8lab.special_units()
     x = np.ones((2, 3), np.float32)
     out = np.empty((2, 3), np.float32)
     assert fp8lab.special_function("lg2", x * 8, out=out) is out
     assert (out == 3).all()
     assert fp8lab.special_function("rcp", np.empty((0, 4), np.float32)).shape == (0, 4)
-    with pytest.raises(ValueError, match="unknown name 'sin'; known: rcp, rsqrt, sqrt, lg2, ex2"):
-        fp8lab.special_function("sin", x)
+    with pytest.raises(ValueError, match="unknown name 'tanh'; known: rcp, rsqrt, sqrt, lg2, ex2, sin, cos"):
+        fp8lab.special_function("tanh", x)
     with pytest.raises(ValueError, match="unknown units 'ada'"):
         fp8lab.special_function("rcp", x, units="ada")
     with pytest.raises(TypeError, match="x must"):

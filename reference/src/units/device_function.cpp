@@ -72,8 +72,8 @@ void with_device_step(DeviceFunction function, const DeviceFlags& flags, const S
     case DeviceFunction::rounded_sqrt: return call(of(&Steps::rounded_sqrt));
     case DeviceFunction::erfcf: return call(of(&Steps::erfcf));
     case DeviceFunction::normcdff: return call(of(&Steps::normcdff));
-    case DeviceFunction::sinf: return call(of(&Steps::sinf));
-    case DeviceFunction::cosf: return call(of(&Steps::cosf));
+    case DeviceFunction::sinf: return call(of(fast ? &Steps::fast_sinf : &Steps::sinf));
+    case DeviceFunction::cosf: return call(of(fast ? &Steps::fast_cosf : &Steps::cosf));
   }
 }
 
@@ -120,11 +120,7 @@ float hopper_tanhf(float x) {
 }
 
 std::string_view missing_unit(DeviceFunction function, const DeviceFlags& flags) {
-  if (!flags.fast_math) return {};
-  if (function == DeviceFunction::tanhf) return "tanh.approx.f32";
-  if (function == DeviceFunction::sinf) return "sin.approx.ftz.f32";
-  if (function == DeviceFunction::cosf) return "cos.approx.ftz.f32";
-  return {};
+  return flags.fast_math && function == DeviceFunction::tanhf ? "tanh.approx.f32" : "";
 }
 
 void device_function(DeviceFunction function, const DeviceBuild& build, std::span<const float> x,

@@ -169,6 +169,8 @@ class DeviceSteps {
   [[nodiscard]] float fast_reciprocal(float x) const { return unit(SpecialFunction::rcp, x); }
 
   // 5. Turns: x - n pi/2, by three parts of pi/2, or from the bits of 2/pi where n is large.
+  [[nodiscard]] float fast_sinf(float x) const { return unit(SpecialFunction::sin, x); }
+  [[nodiscard]] float fast_cosf(float x) const { return unit(SpecialFunction::cos, x); }
   [[nodiscard]] float sinf(float x) const { return turn(x, 0); }
   [[nodiscard]] float cosf(float x) const { return turn(x, 1); }
 

@@ -119,6 +119,14 @@ std::uint32_t root(std::uint32_t word, Subnormals subnormals) {
   return word_of(x.exponent >> 1, interpolated_mantissa(table, x.mantissa), subnormals);
 }
 
+/// A positive fixed-point number with `bits` bits of fraction, cut to 24 significant bits.
+std::uint32_t cut_word(std::int64_t fixed, int bits) {
+  const int leading = 63 - std::countl_zero(static_cast<std::uint64_t>(fixed));
+  const auto cut = static_cast<std::uint32_t>(leading >= mantissa_bits ? fixed >> (leading - mantissa_bits)
+                                                                       : fixed << (mantissa_bits - leading));
+  return word_of(leading - bits, cut & mantissa_mask, Subnormals::flushed);
+}
+
 /// The logarithm is a fixed-point number with 36 bits of fraction, negative ones the complement of one, and is cut to
 /// 24 significant bits. Only that of 1 is exact.
 std::uint32_t flushed_logarithm(std::uint32_t word) {
@@ -136,10 +144,7 @@ std::uint32_t flushed_logarithm(std::uint32_t word) {
     sign = sign_bit;
     fixed = ~fixed;
   }
-  const int leading = 63 - std::countl_zero(static_cast<std::uint64_t>(fixed));
-  const auto cut = static_cast<std::uint32_t>(leading >= mantissa_bits ? fixed >> (leading - mantissa_bits)
-                                                                       : fixed << (mantissa_bits - leading));
-  return sign | word_of(leading - bits, cut & mantissa_mask, Subnormals::flushed);
+  return sign | cut_word(fixed, bits);
 }
 /// Without .ftz a subnormal number is multiplied by 2^24 first.
 std::uint32_t logarithm(std::uint32_t word, Subnormals subnormals) {
@@ -171,6 +176,36 @@ std::uint32_t power(std::uint32_t word, Subnormals subnormals) {
   return std::bit_cast<std::uint32_t>(of_half * of_half);
 }
 
+/// A magnitude times 1 / (2 pi), toward zero, in units of 2^-25 of a turn, without whole turns.
+std::uint32_t part_of_turn(std::uint32_t magnitude) {
+  constexpr std::uint32_t turns_of_radians = 0x3E22F983;
+  constexpr int turn_bits = 25;
+  const double product = static_cast<double>(std::bit_cast<float>(magnitude)) *
+                         static_cast<double>(std::bit_cast<float>(turns_of_radians));  // exact
+  auto turns = std::bit_cast<std::uint32_t>(static_cast<float>(product));
+  if (static_cast<double>(std::bit_cast<float>(turns)) > product) --turns;
+  const int shift = static_cast<int>(turns >> mantissa_bits) - 127 - mantissa_bits + turn_bits;
+  const std::uint64_t significand =
+      (turns & mantissa_mask) | (mantissa_mask + 1);  // of what is subnormal, no bit is left
+  const std::uint64_t parts = shift >= turn_bits ? 0
+                              : shift >= 0       ? significand << shift
+                              : shift > -64      ? significand >> -shift
+                                                 : 0;
+  return static_cast<std::uint32_t>(parts & ((1U << turn_bits) - 1));
+}
+/// The sine, which is negative in the second half of a turn; `quarters` before x for the cosine. In every other quarter
+/// the rest of a quarter is the complement of ones of what is past.
+std::uint32_t sine(std::uint32_t word, std::uint32_t quarters) {
+  const std::uint32_t magnitude = word & ~sign_bit;
+  if (magnitude == infinity_word) return nan_word;
+  const std::uint32_t parts = part_of_turn(magnitude);
+  const std::uint32_t quarter = (parts >> mantissa_bits) + quarters;
+  const std::uint32_t past = (quarter & 1U) == 0 ? parts : ~parts;
+  const std::uint32_t sign = (quarter << 30 & sign_bit) ^ (quarters == 0 ? word & sign_bit : 0);
+  const std::int64_t fixed = interpolated(hopper::sin, past & mantissa_mask);
+  return sign | (fixed == 0 ? 0 : cut_word(fixed, fraction_bits + mantissa_bits + 1));
+}
+
 /// Where no chip's unit is known.
 float rounded_special_value(SpecialFunction function, float x) {
   switch (function) {
@@ -179,6 +214,8 @@ float rounded_special_value(SpecialFunction function, float x) {
     case SpecialFunction::sqrt: return std::sqrt(x);
     case SpecialFunction::lg2: return rounded_log2(x);
     case SpecialFunction::ex2: return rounded_exp2(x);
+    case SpecialFunction::sin: return rounded_sin(x);
+    case SpecialFunction::cos: return rounded_cos(x);
   }
   return x;
 }
@@ -198,6 +235,8 @@ std::uint32_t hopper_word(SpecialFunction function, Subnormals subnormals, std::
     case SpecialFunction::sqrt: return root(word, subnormals);
     case SpecialFunction::lg2: return logarithm(word, subnormals);
     case SpecialFunction::ex2: return power(word, subnormals);
+    case SpecialFunction::sin: return sine(word, 0);  // a subnormal number is no part of a turn, flushed or not
+    case SpecialFunction::cos: return sine(word, 1);
   }
   return nan_word;
 }

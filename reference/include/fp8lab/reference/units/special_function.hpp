@@ -26,13 +26,15 @@ static_assert(is_in_order(special_units));
 }
 
 /// PTX's instructions NAME.approx.f32.
-enum class SpecialFunction : std::uint8_t { rcp, rsqrt, sqrt, lg2, ex2 };
+enum class SpecialFunction : std::uint8_t { rcp, rsqrt, sqrt, lg2, ex2, sin, cos };
 inline constexpr std::array special_functions{
     Named{"rcp", SpecialFunction::rcp, "1 / x"},
     Named{"rsqrt", SpecialFunction::rsqrt, "1 / sqrt(x), CUDA's rsqrtf()"},
     Named{"sqrt", SpecialFunction::sqrt, "the square root"},
     Named{"lg2", SpecialFunction::lg2, "the binary logarithm"},
     Named{"ex2", SpecialFunction::ex2, "2^x"},
+    Named{"sin", SpecialFunction::sin, "the sine of x radians"},
+    Named{"cos", SpecialFunction::cos, "the cosine of x radians"},
 };
 [[nodiscard]] constexpr std::span<const Named<SpecialFunction>> named_values(SpecialFunction /*of_type*/) {
   return special_functions;
@@ -52,6 +54,9 @@ enum class Subnormals : std::uint8_t { kept, flushed };
 /// t_i t_j 2^(i+j+1) where these are at least 2^(2n-15). Structure: Oberman and Siu, "A High-Performance Area-Efficient
 /// Multifunction Interpolator", ARITH 2005. Tables, constants and the squarer's columns: found from the words of an
 /// H200, of which none differs.
+///
+/// Sine and cosine are a product with fl(1 / (2 pi)), rounded toward zero, and the unit's function of that: parts of
+/// 2^-25 of a turn, in 64 segments of a quarter.
 [[nodiscard]] float special_function(SpecialFunction function, Subnormals subnormals, float x,
                                      SpecialUnits units = SpecialUnits::hopper);
 
