@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`fp8lab.check` takes files, arrays and modules, and tells the same of all of them."""
 
+import json
 import pathlib
 import pickle
+import struct
 
 import fp8lab
 import ml_dtypes
@@ -58,6 +60,35 @@ def test_bfloat16_arrays_are_checked_as_such():
     document = fp8lab.check({"w": x}, recipes=["ocp_mxfp8_e4m3"])
     scaled = fp8lab.experiments.scaling(x, recipes=["ocp_mxfp8_e4m3"], delayed=[])
     assert abs(document.tables["measures"]["sqnr_db"][0] - scaled.tables["recipes"]["sqnr_db"][0]) < 1e-9
+
+
+DTYPES = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32, "F64": np.float64}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "ending"), [*((dtype, "safetensors") for dtype in DTYPES), ("F16", "npy"), ("F32", "npy"), ("F64", "npy")]
+)
+def test_cast_scaling_and_check_tell_one_number(dtype, ending, tmp_path):
+    """The sums are added up in other orders, which moves the last bits of a double."""
+    values = (np.random.default_rng(1).standard_normal((256, 512)) * 0.02).astype(DTYPES[dtype])
+    values[5, 7] = 1.3
+    path = tmp_path / f"w.{ending}"
+    if ending == "npy":
+        np.save(path, values)
+    else:
+        header = {"w": {"dtype": dtype, "shape": [256, 512], "data_offsets": [0, values.nbytes]}}
+        text = json.dumps(header).encode()
+        path.write_bytes(struct.pack("<Q", len(text)) + text + values.tobytes())
+    recipes = ["te_current_scaling", "modelopt_fp8", "compressed_tensors_block", "ocp_mxfp4", "modelopt_nvfp4"]
+    checked = fp8lab.check(path, recipes=recipes).tables["measures"]
+    scaled = fp8lab.experiments.scaling(path, recipes=recipes, delayed=[]).tables["recipes"]
+    assert list(checked["recipe"]) == list(scaled["recipe"]) == recipes
+    assert checked["sqnr_db"] == pytest.approx(scaled["sqnr_db"], rel=1e-12)
+    scale = float(np.float32(448) / np.float32(np.abs(values).max()))
+    cast = fp8lab.experiments.cast(path, formats=["e4m3"], scales=[scale], profiles=["cuda_satfinite"])
+    # cast encodes float64 itself; recipes quantize it rounded to float32.
+    tolerance = 1e-7 if dtype == "F64" else 1e-12
+    assert cast.tables["casts"]["sqnr_db"][0] == pytest.approx(checked["sqnr_db"][0], rel=tolerance)
 
 
 class Evil:

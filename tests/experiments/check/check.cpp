@@ -209,6 +209,41 @@ TEST_CASE("check: a run goes on from what is kept, in any order, and gives the s
   CHECK_THROWS_WITH(run_check(arguments), ContainsSubstring("none of a checkpoint of fp8lab check"));
 }
 
+TEST_CASE("check: lines that other runs measure make the result, in any order, and count once") {
+  const Scratch scratch;
+  for (const char* name : {"a", "b", "c"}) {
+    const std::vector<float> values = check_normal_values(64 * 64, static_cast<std::uint64_t>(*name));
+    write_npy(scratch.path / (std::string(name) + ".npy"), "<f4", "(64, 64)", values);
+  }
+  CheckArguments arguments = check_arguments_of({}, {"modelopt_fp8", "ocp_mxfp4"});
+  arguments.source = experiments::StoredTensors{{scratch.path}};
+  const CheckResult whole = run_check(arguments);
+  CheckArguments elsewhere = arguments;  // the same folder by another name
+  elsewhere.source = experiments::StoredTensors{{scratch.path / ".." / scratch.path.filename()}};
+  const experiments::CheckRun other(elsewhere);
+  arguments.checkpoint = scratch.path / "kept.jsonl";
+  experiments::CheckRun run(arguments);
+  const std::string line = other.line_of(0);
+  run.take(other.line_of(2) + line, "another run");
+  run.take(line, "another run");
+  CHECK(run.missing() == std::vector<std::size_t>{1});
+  std::ifstream file(*arguments.checkpoint, std::ios::binary);
+  const std::string kept(std::istreambuf_iterator<char>(file), {});
+  CHECK(std::ranges::count(kept, '\n') == 2);
+  // What is none of its lines is refused, and who gave it is named.
+  CHECK_THROWS_WITH(run.take("{}\n", "another run"), ContainsSubstring("another run: a line is no result of a tensor"));
+  elsewhere.recipes.pop_back();
+  CHECK_THROWS_WITH(run.take(experiments::CheckRun(elsewhere).line_of(1), "w"),
+                    ContainsSubstring("w: it measured by other recipes"));
+  elsewhere = arguments;
+  elsewhere.checkpoint.reset();
+  write_npy(scratch.path / "b.npy", "<f4", "(32, 64)", check_normal_values(32 * 64, 1));
+  CHECK_THROWS_WITH(run.take(experiments::CheckRun(elsewhere).line_of(1), "w"),
+                    ContainsSubstring("w: it measured what is not asked for: b (32, 64)"));
+  write_npy(scratch.path / "b.npy", "<f4", "(64, 64)", check_normal_values(64 * 64, 'b'));
+  CHECK(std::ranges::equal(run.result().tensors, whole.tensors, same_checked));
+}
+
 TEST_CASE("check: a plan keeps what must not be quantized, and what servers fuse together") {
   constexpr std::size_t rows = 128;
   constexpr std::size_t columns = 256;
