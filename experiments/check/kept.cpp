@@ -187,7 +187,8 @@ void KeptTensors::write(std::string_view line) const {
   }
   if (written == line.size()) return;
   throw std::runtime_error("cannot write " + in_one_line(path_->native()) + ": " +
-                           std::generic_category().message(errno) + "; earlier results are kept in it");
+                           std::generic_category().message(errno) +
+                           (found_ > 1 ? "; earlier results are kept in it" : ""));
 }
 
 }  // namespace fp8lab::experiments

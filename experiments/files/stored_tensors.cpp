@@ -147,8 +147,10 @@ FoundTensors find_stored_tensors(std::span<const fs::path> paths, std::span<cons
   for (const std::string& name : names) {
     const auto is_named = [&](const FoundTensor& one) { return names_tensor(name, one.header.name); };
     if (std::ranges::any_of(all.found, is_named)) continue;
-    if (paths.size() == 1) refuse(printable(paths.front().native()), " has no tensor ", printable(name));
-    refuse("none of the ", paths.size(), " files has a tensor ", printable(name));
+    std::string why;  // shards that are missing, above all
+    if (!all.left_out.empty()) why = "; " + all.left_out.front().name + ": " + all.left_out.front().reason;
+    if (paths.size() == 1) refuse(printable(paths.front().native()), " has no tensor ", printable(name), why);
+    refuse("none of the ", paths.size(), " files has a tensor ", printable(name), why);
   }
   return all;
 }

@@ -99,7 +99,7 @@ class TensorStream {
   [[nodiscard]] double elements() const;
   /// One line that says what the source is.
   [[nodiscard]] const std::string& description() const { return description_; }
-  /// The size and the time of the last change of tensor i's file, by which a later run knows it again; else empty.
+  /// Where tensor i lies, and its file's size and last change, by which other runs know it again; of no file empty.
   [[nodiscard]] std::string stamp(std::size_t i) const;
   /// How a message about tensor i begins: with its name, or with the index of the array; empty for draws.
   [[nodiscard]] std::string called(std::size_t i) const;

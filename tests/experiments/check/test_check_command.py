@@ -177,6 +177,16 @@ def test_a_plan_is_written_as_other_tools_read_it(model, tmp_path):
     assert q == k
 
 
+def test_an_index_without_its_shards_is_told(tmp_path):
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a.weight": "gone.safetensors"}}')
+    refuses(f"check {tmp_path}", 'has no tensor "\\*"; .*gone.safetensors.*there is no such file.*')
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told(model, tmp_path):
+    folder, _ = model
+    refuses(f"check {folder} --checkpoint {tmp_path}/none/kept", "cannot write .*/none/kept: No such file or directory")
+
+
 REFUSED = {
     "none": "cannot read none: .*",
     "--tensors x": "--tensors can be given only with --file",
