@@ -5,6 +5,7 @@
 #include <cmath>
 #include <span>
 
+#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/widen.hpp"
 
 namespace fp8lab::experiments {
@@ -15,7 +16,12 @@ template <typename T>
 std::vector<T> read_matrix_of(const Checkpoint& checkpoint, const StoredTensor& tensor, const MatrixPlace& place) {
   const std::uint64_t size = place.rows * place.columns;
   std::vector<T> stored(size);
-  checkpoint.read(tensor, place.slice * size * sizeof(T), std::as_writable_bytes(std::span(stored)));
+  constexpr std::size_t piece = std::size_t{1} << 20;
+  for (std::size_t done = 0; done < size; done += piece) {
+    fp8lab::checkpoint();  // Ctrl-C
+    const auto some = std::span(stored).subspan(done, std::min<std::size_t>(piece, size - done));
+    checkpoint.read(tensor, (place.slice * size + done) * sizeof(T), std::as_writable_bytes(some));
+  }
   if (!place.transposed) return stored;
   std::vector<T> turned(size);
   for (std::uint64_t row = 0; row < place.rows; ++row) {

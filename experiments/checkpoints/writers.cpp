@@ -10,6 +10,7 @@
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/widen.hpp"
 #include "fp8lab/reference/scaling/named_recipes.hpp"
 
@@ -24,6 +25,7 @@ constexpr std::array<std::string_view, 12> mx_recipes_of_writers{
 constexpr std::array<std::string_view, 5> nvfp4_recipes_of_writers{
     "modelopt_nvfp4", "compressed_tensors_nvfp4", "torchao_nvfp4", "quark_nvfp4", "modelopt_nvfp4_static"};
 
+constexpr std::size_t elements_a_look = std::size_t{1} << 16;  ///< between two looks for Ctrl-C
 constexpr CastPolicy nearest_within{.overflow = Overflow::saturate};
 
 std::vector<float> floats_of(const MatrixView& view) {
@@ -33,7 +35,10 @@ std::vector<float> floats_of(const MatrixView& view) {
     if constexpr (std::is_same_v<T, double>) {
       wide.assign(values.begin(), values.end());
     } else {
-      for (const T value : values) wide.push_back(widened(value));
+      for (const T value : values) {
+        if (wide.size() % elements_a_look == 0) checkpoint();
+        wide.push_back(widened(value));
+      }
     }
   });
   return wide;
@@ -53,8 +58,11 @@ CodedMatrix comfy_float8_matrix(const ExpectedMatrix& expected) {
   const float scale = nearest_bfloat16(expected.group_amax.value_or(largest_magnitude(x)) / 448);
   const float inverse = nearest_bfloat16(1 / scale);
   matrix.scales = {scale};
-  for (const float value : x) {
-    matrix.codes.push_back(static_cast<std::uint8_t>(encode(e4m3, nearest_within, nearest_bfloat16(value * inverse))));
+  matrix.codes.resize(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (i % elements_a_look == 0) checkpoint();
+    const float y = nearest_bfloat16(x[i] * inverse);
+    matrix.codes[i] = static_cast<std::uint8_t>(encode(e4m3, nearest_within, y));
   }
   return matrix;
 }
@@ -69,6 +77,7 @@ CodedMatrix comfy_nvfp4_matrix(const ExpectedMatrix& expected) {
   matrix.global = of_tensor;
   matrix.codes.resize(x.size());
   for (std::size_t first = 0; first < x.size(); first += block) {
+    if (first % elements_a_look == 0) checkpoint();
     const std::span<const float> values = std::span(x).subspan(first, block);
     const float quotient = std::min(largest_magnitude(values) / 6 / of_tensor, 448.0F);
     const float scale = decode(e4m3, encode(e4m3, nearest_within, quotient));

@@ -59,6 +59,7 @@ std::vector<float> values_as_read(const CodedMatrix& matrix, const Layout& layou
   }
   std::vector<float> values(matrix.codes.size());
   for (std::size_t row = 0; row < matrix.rows; ++row) {
+    checkpoint();
     for (std::size_t column = 0; column < matrix.columns; ++column) {
       const std::size_t i = row * matrix.columns + column;
       values[i] =
@@ -81,6 +82,7 @@ void compare_values(const std::vector<float>& before, const std::vector<float>& 
   const std::size_t across = matrix.grid_columns();
   std::vector<InexactBlock> of_grid(matrix.grid_rows() * across);
   for (std::size_t row = 0; row < matrix.rows; ++row) {
+    checkpoint();
     for (std::size_t column = 0; column < matrix.columns; ++column) {
       const float a = before[row * matrix.columns + column];
       const float b = after[row * matrix.columns + column];

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ctrl-C ends every call that may take long within half a second, and leaves states as they were."""
 
+import pathlib
+import tempfile
+
 import fp8lab
 import numpy as np
 import pytest
@@ -21,7 +24,19 @@ def strided(dtype: str, *shape: int) -> np.ndarray:
     return np.broadcast_to(np.zeros(shape[-1:], dtype), shape)
 
 
+def quantize_model(layout: str) -> None:
+    """A weight of zeros in a sparse file; nothing may be left."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = pathlib.Path(name)
+        np.lib.format.open_memmap(directory / "w.weight.npy", "w+", np.float32, (2**12, 2**13)).flush()
+        try:
+            experiments.quantize(model=directory / "w.weight.npy", into=directory / "out", layout=layout)
+        finally:
+            assert [path.name for path in directory.iterdir()] == ["w.weight.npy"]
+
+
 QUICK = {
+    "experiments.quantize": lambda: quantize_model("comfy_fp8"),
     "encode on threads": lambda: fp8lab.encode(zeros("float64", 2**29), "e4m3", threads=2),
     "encode a copy": lambda: fp8lab.encode(strided("float32", 2**23, 128), "e4m3"),
     "sample": lambda: fp8lab.sample("lognormal", 2**28, seed=1),
