@@ -17,7 +17,7 @@ font:15px/1.5 system-ui,sans-serif}
 .fp8lab th,.fp8lab td{padding:3px 10px 3px 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
 .fp8lab tbody th{font-weight:normal}
 .fp8lab .n{text-align:right}
-.fp8lab th,.fp8lab td{white-space:nowrap}.fp8lab .w{white-space:normal;min-width:16em}
+.fp8lab th,.fp8lab td{white-space:nowrap}.fp8lab .w{white-space:normal;min-width:16em}.fp8lab .a{white-space:pre;font-family:monospace}
 .fp8lab .t:not(:has(input:checked)) .scroll:not(.every) .d{display:none}
 .fp8lab .all{font-size:13px;opacity:.8}
 .fp8lab .note{font-size:13px;opacity:.8;margin:2px 0 8px}

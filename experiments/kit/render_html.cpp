@@ -83,6 +83,14 @@ std::string all_digits(const Column& /*column*/, const std::optional<bool>& flag
   return !flag ? "-" : *flag ? "yes" : "no";
 }
 
+/// Whether a column's texts are drawings, whose characters stand one below the other.
+bool is_drawn(const Column& column) {
+  const auto* texts = std::get_if<Texts>(&column.values);
+  if (texts == nullptr) return false;
+  const auto some = std::span(*texts).first(std::min<std::size_t>(texts->size(), 32));
+  return std::ranges::any_of(some, [](const auto& text) { return text && text->find("  ") != std::string::npos; });
+}
+
 /// A cell: what the terminal shows, and where that has fewer digits all of them on demand.
 std::string cell_html(const Table& table, const Column& column, std::size_t row) {
   const bool is_first = &column == table.columns.data();
@@ -92,7 +100,8 @@ std::string cell_html(const Table& table, const Column& column, std::size_t row)
       std::visit([&](const auto& values) { return all_digits(column, values[row]); }, column.values);
   std::string classes = is_number && !is_first ? "n" : "";
   if (column.head.detail) classes += classes.empty() ? "d" : " d";
-  if (text.size() > longest_unbroken) classes += classes.empty() ? "w" : " w";
+  const std::string_view look = is_drawn(column) ? "a" : text.size() > longest_unbroken ? "w" : "";
+  if (!look.empty()) classes += (classes.empty() ? "" : " ") + std::string(look);
   std::string html = is_first ? "<th scope=\"row\"" : "<td";
   if (!classes.empty()) html += " class=\"" + classes + "\"";
   if (whole != text) html += " title=\"" + escaped_html(whole) + "\"";

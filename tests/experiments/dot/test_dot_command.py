@@ -14,6 +14,16 @@ def test_it_shows_each_step_and_the_exact_sum(tmp_path):
     assert column(written, "terms", "kept") == [0, 3, 0.75]
 
 
+def test_a_page_draws_the_bits_one_below_the_other(tmp_path):
+    prints(f"dot --values-a 448,-30 --values-b 448,0.5 --c 41500000 --html {tmp_path}/dot.html", "Page: ")
+    page = (tmp_path / "dot.html").read_text()
+    assert (
+        '<td class="a">+11.0001000000000|       </td>' in page
+        and '<td class="a">-  .            1|111    </td>' in page
+    )
+    assert ".a{white-space:pre;font-family:monospace}" in page
+
+
 def test_another_word_is_status_3_and_says_what_would_give_it():
     pattern = (
         r"Result: 00000000 = 0.*\nGot: 3f800000 = 1, NOT equal: it differs by [+]1\n\n"
