@@ -58,7 +58,7 @@ a{color:inherit}
 .sortable thead th:focus-visible{outline:2px solid var(--c0)}
 .sortable th[aria-sort=ascending]::after{content:" \2191"}.sortable th[aria-sort=descending]::after{content:" \2193"}
 @media (max-width:520px){main{padding:10px}.fp8lab svg text{font-size:13px}.fp8lab .plot text{font-size:17px}}
-@media print{main{max-width:none;padding:0}figure,svg,tr{break-inside:avoid}.fp8lab .scroll{overflow:visible}.fp8lab .all{display:none}body{font-size:11px}}
+@media print{main{max-width:none;padding:0}figure,svg,tr{break-inside:avoid}.fp8lab .scroll{overflow:visible}.fp8lab th,.fp8lab td{white-space:normal}.fp8lab .a{white-space:pre}.fp8lab tbody th{overflow-wrap:anywhere;min-width:9em}.fp8lab .all{display:none}body{font-size:11px}}
 )css";
 
 /// Sorts a table where a heading is chosen, and opens all before printing.
