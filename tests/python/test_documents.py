@@ -66,7 +66,8 @@ def test_the_schema_describes_it(documents, name):
     VALIDATOR.validate(content)
     names = [section["name"] for section in content["sections"]]
     assert len(set(names)) == len(names) and content["experiment"] == name
-    assert content["arguments"].keys() == {one["name"] for one in REGISTERED[name]["arguments"]} - {"threads"}
+    of_the_run = {"threads", "scheduler"}  # they change no result
+    assert content["arguments"].keys() == {one["name"] for one in REGISTERED[name]["arguments"]} - of_the_run
 
 
 def test_the_schema_finds_what_is_wrong(documents):
