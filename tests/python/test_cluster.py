@@ -124,6 +124,22 @@ def test_lines_of_something_else_are_refused(model, address, tmp_path, monkeypat
         run_measure("0.2.0", order, [0])
 
 
+@pytest.mark.parametrize("error", [OSError, ValueError])
+def test_what_a_worker_cannot_do_is_told_with_its_address(error, model, address, tmp_path, monkeypatch):
+    def fail(order, tensors):
+        raise error("cannot read /none: there is no such file")
+
+    monkeypatch.setattr(_core, "check_lines", fail)
+    with pytest.raises(error, match=r"^worker tcp://127.0.0.1:\d+: cannot read /none: there is no such file$"):
+        fp8lab.check(model, scheduler=address)
+
+
+def test_a_scheduler_without_workers_is_told(model, monkeypatch):
+    monkeypatch.setattr(_cluster, "_FIRST_WORKER", 0.2)
+    with cluster(workers=0) as local, pytest.raises(OSError, match="scheduler 'tcp://.*' has no workers"):
+        fp8lab.check(model, scheduler=local.scheduler_address)
+
+
 def free_port():
     with socket.socket() as some:
         some.bind(("127.0.0.1", 0))
