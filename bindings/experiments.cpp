@@ -143,7 +143,9 @@ std::string run_experiment(const std::string& name, const py::dict& arguments, c
   if (out) writing([&] { check_writable(*out, {name + ".json"}); });
   const py::gil_scoped_release release;
   ProgressBar bar;  // as the command line draws it
-  const Context context{[&](double share) { bar(share); }, [&](const std::string& line) { bar.note(line); }};
+  const Context context{.progress = [&](double share) { bar(share); },
+                        .bytes = [&](const BytesDone& bytes) { bar(bytes); },
+                        .note = [&](const std::string& line) { bar.note(line); }};
   const Document document = reading([&] { return call->run(context); });
   bar.clear();
   if (!out) return json_of(document);
@@ -217,6 +219,7 @@ void bind_experiments(py::module_& module) {
     for (const PythonCommand& command : python_commands()) commands.emplace_back(command.name, command.summary);
     return commands;
   });
+  module.def("names_tensor", &names_tensor, py::arg("pattern"), py::arg("name"));
   module.def("run_experiment", &run_experiment, py::arg("name"), py::arg("arguments"), py::arg("out"),
              py::arg("called") = Called());
   module.def(

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fp8lab._arrays import kind_of
+from fp8lab import _core
+from fp8lab._arrays import check_list, check_name, kind_of
 from fp8lab._core import MmaModel
 from fp8lab._document import Document
 from fp8lab._entry import guard as _guard
@@ -23,12 +24,49 @@ __all__ = [
 _PICKLED = (".pt", ".pth", ".bin")
 
 
+#: What C++ reads: a folder with one of these is read there.
+_READ = (".safetensors", ".npy", ".gguf", ".npz")
+
+
 def _is_path(model: Any) -> bool:
     return isinstance(model, (str, os.PathLike))
 
 
-def _from_torch(path: str) -> Mapping[str, Any]:
-    """The tensors of a file of torch.save, which is read without running what it holds."""
+def _files_of_index(path: str) -> list[str]:
+    """The files of a ``pytorch_model.bin.index.json``."""
+    import json
+
+    with open(path, "rb") as file:
+        try:
+            names = set(json.load(file)["weight_map"].values())
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ValueError(f"model, {path[-80:]!r}, is no index with a weight_map of names to files") from None
+    outside = [name for name in names if not isinstance(name, str) or os.path.basename(name) != name]
+    if outside or not names:
+        raise ValueError(f"model, {path[-80:]!r}, names files that do not lie beside it, or none")
+    return [os.path.join(os.path.dirname(path), name) for name in sorted(names)]
+
+
+def pickled_files(path: str) -> list[str]:
+    """The files of ``torch.save`` that a path stands for: itself, those of its index, or those of a folder that has
+    nothing else to read; none where C++ reads the path."""
+    if path.lower().endswith(_PICKLED):
+        return [path]
+    if path.lower().endswith(".bin.index.json"):
+        return _files_of_index(path)
+    if not os.path.isdir(path):
+        return []
+    names = sorted(os.listdir(path))
+    indices = [name for name in names if name.endswith(".index.json")]
+    if any(name.lower().endswith(_READ) for name in names) or any(".bin." not in name for name in indices):
+        return []
+    if len(indices) == 1:
+        return _files_of_index(os.path.join(path, indices[0]))
+    return [os.path.join(path, name) for name in names if name.lower().endswith(_PICKLED)]
+
+
+def _loaded(path: str) -> Any:
+    """What a file of ``torch.save`` holds, which is read without running it; its numbers stay in the file."""
     try:
         import torch
     except ImportError:
@@ -37,13 +75,44 @@ def _from_torch(path: str) -> Mapping[str, Any]:
         ) from None
     import pickle
 
+    with open(path, "rb") as file:
+        is_archive = file.read(4) == b"PK\3\4"  # the only ones that can be mapped
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive)
     except pickle.UnpicklingError:
         raise ValueError(f"model, {path[-80:]!r}, holds more than tensors, and to read that is to run it") from None
-    if not isinstance(loaded, Mapping):
-        raise ValueError(f"model, {path[-80:]!r}, holds no state_dict but {kind_of(loaded)}")
-    return loaded
+    except (RuntimeError, EOFError) as error:
+        if "TorchScript" in str(error):
+            raise ValueError(
+                f"model, {path[-80:]!r}, is a program of TorchScript, and to read that is to run it"
+            ) from None
+        raise ValueError(f"model, {path[-80:]!r}, cannot be read by torch.load: {str(error).splitlines()[0]}") from None
+
+
+def _tensors_in(loaded: Mapping[Any, Any], begin: str = "") -> dict[str, Any]:
+    """The tensors of a mapping and of those in it, by their names with dots between them."""
+    found: dict[str, Any] = {}
+    for name, value in loaded.items():
+        if isinstance(value, Mapping):
+            found.update(_tensors_in(value, f"{begin}{name}."))
+        elif hasattr(value, "dtype"):
+            found[f"{begin}{name}"] = value
+    return found
+
+
+def _from_torch(paths: Sequence[str]) -> dict[str, Any]:
+    """The tensors of files of ``torch.save``."""
+    all_tensors: dict[str, Any] = {}
+    for path in paths:
+        loaded = _loaded(path)
+        if not isinstance(loaded, Mapping):
+            raise ValueError(f"model, {path[-80:]!r}, holds no state_dict but {kind_of(loaded)}")
+        found = _tensors_in(loaded)
+        twice = next((name for name in found if name in all_tensors), None)
+        if twice is not None:
+            raise ValueError(f"model has a tensor {twice!r} in two files; the second is {path[-80:]!r}")
+        all_tensors.update(found)
+    return all_tensors
 
 
 def _is_float(value: Any) -> bool:
@@ -64,6 +133,19 @@ def _arrays_of(model: Mapping[str, Any], argument: str = "model") -> dict[str, A
     if not arrays:
         raise ValueError(f"{argument} has no arrays of float32, float64, float16 or bfloat16")
     return arrays
+
+
+def _chosen(arrays: dict[str, Any], tensors: Any) -> dict[str, Any]:
+    """Those that one of the names or patterns names."""
+    if tensors is None:
+        return arrays
+    patterns = check_list(tensors, "tensors", check_name)
+    for pattern in patterns:
+        if not any(_core.names_tensor(pattern, name) for name in arrays):
+            raise ValueError(f"model has no tensor {pattern[:80]!r}")
+    return {
+        name: array for name, array in arrays.items() if any(_core.names_tensor(pattern, name) for pattern in patterns)
+    }
 
 
 def check(
@@ -93,12 +175,12 @@ def check(
     Parameters
     ----------
     model : path, sequence of paths, mapping of arrays, or torch.nn.Module
-        A .safetensors or .npy file, the ``*.index.json`` of a checkpoint, or a folder with these; a file of
-        ``torch.save`` (.pt, .pth, .bin), which PyTorch reads with ``weights_only=True``; names and arrays; or a
-        module, whose ``state_dict()`` is taken. Of a mapping or a module, arrays of other types than float32, float64,
-        float16 and bfloat16 are left out.
+        A .safetensors, .npy, .npz or GGUF file, the ``*.index.json`` of a checkpoint, or a folder with these; a file
+        of ``torch.save`` (.pt, .pth, .bin), their index or a folder of them, which PyTorch reads with
+        ``weights_only=True``; names and arrays; or a module, whose ``state_dict()`` is taken. Of a mapping or a
+        module, arrays of other types than float32, float64, float16 and bfloat16 are left out.
     tensors : sequence of str, optional
-        Names of the tensors of files, or patterns such as ``"model.layers.[0-3].*_proj.weight"``; all if left out.
+        Names of the tensors, or patterns such as ``"model.layers.[0-3].*_proj.weight"``; all if left out.
     original : path, optional
         The model before it was quantized, which each weight of a quantized model of files is held against.
     recipes : sequence of recipes, optional
@@ -173,10 +255,10 @@ def check(
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
         model = model.state_dict()
-    if isinstance(model, (str, os.PathLike)) and str(os.fspath(model)).lower().endswith(_PICKLED):
-        model = _from_torch(str(os.fspath(model)))
+    if _is_path(model) and isinstance(os.fspath(model), str) and (files := pickled_files(os.fspath(model))):
+        model = _from_torch(files)
     if isinstance(model, Mapping):
-        given["x"] = _arrays_of(model)
+        given["x"] = _chosen(_arrays_of(model), given.pop("tensors"))
     elif _is_path(model) or (isinstance(model, (list, tuple)) and model and all(map(_is_path, model))):
         given["file"] = model
     else:

@@ -79,6 +79,66 @@ def _effective_recipe(words: Sequence[str], summary: str) -> int:
     return 1 if found.error or found.divergences else 0
 
 
+def _value_parser(argument: dict[str, Any]) -> Callable[[str], Any]:
+    kinds: dict[str, Callable[[str], Any]] = {"integer": int, "number": float}
+    one = kinds.get(argument["kind"], str)
+    if not argument["is_list"] or argument["is_of_words"]:
+        return one
+    return lambda text: [one(entry) for entry in text.split(",")]
+
+
+def _check_pickled(words: Sequence[str]) -> int:
+    """``fp8lab check`` of files of ``torch.save``, with its options as C++ has them."""
+    import inspect
+
+    from fp8lab._check import check
+
+    facts = next(one for one in _core.experiments() if one["name"] == "check")
+    parser = _Parser("fp8lab check", add_help=False, allow_abbrev=False)
+    parser.add_argument("model")
+    takes = inspect.signature(check).parameters
+    for argument in facts["arguments"]:
+        if not argument["option"] or argument["name"] not in takes:
+            continue
+        name, option = argument["name"], argument["option"]
+        if argument["kind"] == "flag":
+            parser.add_argument(option, dest=name, action="store_true", default=None)
+        else:
+            nargs = "+" if argument["is_list"] and argument["is_of_words"] else None
+            parser.add_argument(option, dest=name, type=_value_parser(argument), nargs=nargs)
+    for option in ("--quiet", "--json"):
+        parser.add_argument(option, action="store_true")
+    parser.add_argument("--out")
+    parser.add_argument("--html")
+    given = vars(parser.parse_args(words))
+    quiet, as_json, page = (given.pop(name) for name in ("quiet", "json", "html"))
+    if given["ignore"] == ["none"]:
+        given["ignore"] = []
+    document = check(given.pop("model"), **{name: value for name, value in given.items() if value is not None})
+    if page is not None:
+        with open(page, "w", encoding="utf-8") as file:
+            file.write(document.to_html())
+    if not quiet:
+        print(document.to_json() if as_json else document.text(), end="" if as_json else "\n")
+    return 0
+
+
+_FLAGS = ("--quiet", "--json", "--resume")
+
+
+def _is_pickled_check(words: Sequence[str]) -> bool:
+    """Whether the words ask for ``fp8lab check`` of a file of ``torch.save``, which Python has to read."""
+    if words[:1] != ["check"]:
+        return False
+    from fp8lab._check import pickled_files
+
+    takes_a_word = [False]  # what comes before it is an option that does
+    takes_a_word += [word.startswith("--") and "=" not in word and word not in _FLAGS for word in words[1:-1]]
+    behind = zip(words[1:], takes_a_word, strict=True)
+    alone = [word for word, is_value in behind if not word.startswith("-") and not is_value]
+    return any(pickled_files(word) for word in alone)
+
+
 #: What runs each of the commands that C++ lists as Python's.
 COMMANDS: dict[str, Callable[[Sequence[str], str], int]] = {"effective-recipe": _effective_recipe}
 
@@ -92,9 +152,11 @@ def main(words: Sequence[str] | None = None) -> int:
     # Without Python's handlers, signals do to the commands of C++ what they do to a program.
     for number in (signal.SIGINT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
-    if not words or words[0] not in summaries:
-        return _core.command_line(words)
     try:
+        if _is_pickled_check(words):
+            return _check_pickled(words[1:])
+        if not words or words[0] not in summaries:
+            return _core.command_line(words)
         return COMMANDS[words[0]](words[1:], summaries[words[0]])
     except (ValueError, TypeError, OSError, ImportError) as error:
         print(f"fp8lab: {' '.join(str(error).split())}", file=sys.stderr)

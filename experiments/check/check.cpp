@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "check/kept.hpp"
+#include "check/plain_tensors.hpp"
 #include "files/stored_tensors.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
@@ -68,7 +69,9 @@ std::string reason_to_leave(const CheckArguments& arguments, const SourceTensor&
 /// Files with names and none chosen: all tensors.
 TensorSource with_all_names(TensorSource source) {
   auto* stored = std::get_if<StoredTensors>(&source);
-  if (stored == nullptr || !stored->names.empty()) return source;
+  if (stored == nullptr || stored->found) return source;
+  stored->found = find_plain_tensors(stored->paths, stored->names);
+  if (stored->found || !stored->names.empty()) return source;
   const auto has_no_names = [](const std::filesystem::path& path) {
     return !is_several_files(path) && !has_names(path);
   };
@@ -155,6 +158,11 @@ Suitability suitability(const CheckArguments& arguments, const CheckedTensor& no
 CheckRun::CheckRun(CheckArguments arguments, Context context)
     : arguments_(std::move(arguments)), context_(std::move(context)), stream_(opened(arguments_)) {
   kept_ = std::make_unique<KeptTensors>(arguments_, stream_);
+  before_ = kept_->elements();
+  if (!std::holds_alternative<StoredTensors>(arguments_.source)) return;
+  for (const SourceTensor& facts : stream_.all_facts()) {
+    bytes_ += static_cast<double>(facts.size()) * static_cast<double>(bytes_of(facts.type));
+  }
 }
 
 CheckRun::~CheckRun() = default;
@@ -167,10 +175,12 @@ std::vector<std::size_t> CheckRun::missing() const {
   return all;
 }
 
-std::string CheckRun::line_of(std::size_t tensor) const {
+std::string CheckRun::line_of(std::size_t tensor) const { return line_of(tensor, {}); }
+
+std::string CheckRun::line_of(std::size_t tensor, const Progress& progress) const {
   const DefaultEnvironment environment;
   try {
-    return kept_->line_of(tensor, check_tensor(stream_, tensor, arguments_.recipes, arguments_.threads));
+    return kept_->line_of(tensor, check_tensor(stream_, tensor, arguments_.recipes, arguments_.threads, progress));
   } catch (const std::invalid_argument& error) {
     refuse(stream_.called(tensor), error.what());
   }
@@ -186,13 +196,21 @@ void CheckRun::take(std::string_view lines, const std::string& whose) {
 }
 
 /// How far the run is, and what is kept of it.
-void CheckRun::tell() {
-  if (context_.progress) context_.progress(kept_->elements() / stream_.elements());
+void CheckRun::tell() const {
+  tell(kept_->elements());
   if (context_.kept && arguments_.checkpoint) {
     context_.kept("the results of " + std::to_string(kept_->count()) + " of " + std::to_string(stream_.count()) +
                   " tensors are kept in " + printable(arguments_.checkpoint->native()) +
                   "; --resume goes on from them");
   }
+}
+
+void CheckRun::tell(double elements) const {
+  const double share = elements / stream_.elements();
+  if (bytes_ > 0 && context_.bytes) {
+    return context_.bytes({share * bytes_, bytes_, before_ / stream_.elements() * bytes_});
+  }
+  if (context_.progress) context_.progress(share);
 }
 
 CheckResult CheckRun::result() {
@@ -202,7 +220,10 @@ CheckResult CheckRun::result() {
   result.normal = normal_tensor(arguments_.recipes, arguments_.threads);
   tell();
   for (std::size_t i = 0; i < stream_.count(); ++i) {
-    if (kept_->find(i) == nullptr) take(line_of(i), "this process");
+    const double known = kept_->elements();
+    const auto size = static_cast<double>(stream_.facts(i).size());
+    const Progress progress = [&](double share) { tell(known + share * size); };
+    if (kept_->find(i) == nullptr) take(line_of(i, progress), "this process");
     result.tensors.push_back(*kept_->find(i));
   }
   if (inputs) check_outputs(arguments_, stream_, *inputs, result);

@@ -149,12 +149,17 @@ class CheckRun {
   [[nodiscard]] CheckResult result();
 
  private:
-  void tell();
+  [[nodiscard]] std::string line_of(std::size_t tensor, const Progress& progress) const;
+  void tell() const;
+  /// So many elements are done, of the tensors that are known and the one that is measured.
+  void tell(double elements) const;
 
   CheckArguments arguments_;
   Context context_;
   TensorStream stream_;
   std::unique_ptr<KeptTensors> kept_;
+  double before_ = 0;  // elements that the checkpoint knew
+  double bytes_ = 0;   // of all tensors; 0 where they are of no file
 };
 
 /// Gives a run the lines of what it has not yet, measured by the cluster of the scheduler that its arguments name.
@@ -163,9 +168,10 @@ using Cluster = std::function<void(CheckRun&)>;
 /// that has a library for clusters: once, before the first run.
 void set_cluster(Cluster cluster);
 
-/// The measures of one tensor of a stream by all recipes.
+/// The measures of one tensor of a stream by all recipes. `progress` is called on the calling thread.
 [[nodiscard]] CheckedTensor check_tensor(const TensorStream& stream, std::size_t tensor,
-                                         const std::vector<ChosenRecipe>& recipes, int threads);
+                                         const std::vector<ChosenRecipe>& recipes, int threads,
+                                         const Progress& progress = {});
 
 /// Measures the outputs of the layers whose inputs there are, and tells which cannot be. Throws std::invalid_argument
 /// where no inputs have the name of a weight.

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "check/check.hpp"
+#include "check/plain_tensors.hpp"
 #include "checkpoints/audit.hpp"
 #include "checkpoints/audit_document.hpp"
 #include "checkpoints/checkpoint.hpp"
@@ -465,8 +466,9 @@ void describe(CheckOptions& options, ArgumentList& list) {
   CheckArguments& arguments = options.arguments;
   TensorArguments& tensors = options.tensors;
   tensors.add_arrays(list, "bfloat16 as such, float16 as float32, float64 rounded to float32");
-  list.add("file", tensors.files,
-           "the model: .safetensors or .npy files, the *.index.json of a checkpoint, or a folder with these")
+  list.add(
+          "file", tensors.files,
+          "the model: .safetensors, .npy, .npz or GGUF files, the *.index.json of a checkpoint, or a folder with these")
       .called("MODEL")
       .also_called("--files")
       .positional()
@@ -555,6 +557,7 @@ std::optional<Document> audit_of(const CheckOptions& options, const Context& con
 }
 
 Document run(const CheckOptions& options, const Context& context) {
+  refuse_pickled(options.tensors.files);
   if (std::optional<Document> audited = audit_of(options, context)) return *std::move(audited);
   CheckArguments arguments = options.arguments;
   arguments.source = options.tensors.source();

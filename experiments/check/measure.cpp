@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures one tensor by all recipes, band by band.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
+#include <thread>
+#include <type_traits>
 
+#include "check/band_loss.hpp"
 #include "check/check.hpp"
 #include "check/row_sums.hpp"
+#include "check/simd/row_loss.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/pack.hpp"
@@ -22,25 +28,15 @@ namespace {
 /// Rows of a band are a multiple of this, and so whole tiles.
 constexpr std::size_t band_unit = 128;
 constexpr std::size_t band_elements = std::size_t{1} << 18;
-constexpr std::size_t run_length = 16;  // of amaxes_of_runs()
-
-bool is_exact_power(float x) {
-  int exponent = 0;
-  return std::frexp(x, &exponent) == 0.5F;
-}
-
-/// Whether an amax, over the scale, is above the format's largest value before it is rounded. As the experiment scaling
-/// has it: a scale that is no power of two is rounded, so that the amax that made it may lie 2^-23 above.
-bool is_beyond(float amax, float scale_inv, double largest) {
-  const double scaled = static_cast<double>(amax) / static_cast<double>(scale_inv);
-  return scaled > (is_exact_power(scale_inv) ? largest : largest * (1 + 0x1p-22));
-}
+/// The share of the first pass through a tensor, which finds its amax, in the time of a run.
+constexpr double pass_share = 0.15;
 
 /// What all bands have to know of a tensor.
 struct WholeTensor {
   float amax = 0;
   std::uint64_t not_finite = 0;
   std::size_t rows = 0, columns = 0;
+  Format input_type = binary32;  // float64 is rounded to float32
 };
 
 /// A recipe, and how it takes bands of a tensor.
@@ -49,11 +45,13 @@ class BandRecipe {
   BandRecipe(const ChosenRecipe& chosen, const WholeTensor& whole) : recipe_(chosen.recipe), whole_(&whole) {
     const TileShape tile = tile_shape(recipe_, Direction::rowwise, whole.rows, whole.columns);
     is_one_tile_ = tile.rows == whole.rows && tile.columns == whole.columns && recipe_.tile_across == 0;
-    if (!is_one_tile_ && tile.rows > band_unit && tile.rows != whole.rows) {
-      refuse(chosen.name, " has a scale for ", tile.rows, " rows; up to 128, or all of a tensor, are measured");
+    if (!is_one_tile_ && band_unit % tile.rows != 0) {
+      refuse(chosen.name, " has a scale for ", tile.rows, " rows; a power of two up to 128, or all, are measured");
     }
     if (is_one_tile_ && !is_given(recipe_)) given_.amaxes = std::span(&whole.amax, 1);
     if (has_tensor_scale(recipe_) && !recipe_.tensor_scale_for_each_row) given_.tensor_amax = whole.amax;
+    const BandedMatrix matrix{whole.rows, whole.columns, whole.amax, whole.input_type};
+    if (whole.not_finite == 0 && BandLoss::knows(recipe_, matrix)) loss_.emplace(recipe_, matrix);
     const Format& format = recipe_.format;
     code_mask_ = static_cast<std::uint8_t>((1U << (format.bits() - (format.is_signed ? 1 : 0))) - 1);
     most_subnormal_ = static_cast<std::uint8_t>(format.has_subnormals ? (1U << format.mantissa_bits) - 1 : 0);
@@ -62,6 +60,8 @@ class BandRecipe {
   [[nodiscard]] const Recipe& recipe() const { return recipe_; }
   [[nodiscard]] bool is_one_tile() const { return is_one_tile_; }
   [[nodiscard]] const GivenScales& given() const { return given_; }
+  /// What measures finite bands without codes; none where quantize() has to.
+  [[nodiscard]] const std::optional<BandLoss>& loss() const { return loss_; }
   [[nodiscard]] std::uint8_t code_mask() const { return code_mask_; }
   [[nodiscard]] std::uint8_t most_subnormal() const { return most_subnormal_; }
 
@@ -70,6 +70,7 @@ class BandRecipe {
   const WholeTensor* whole_;
   bool is_one_tile_ = false;
   GivenScales given_;
+  std::optional<BandLoss> loss_;
   std::uint8_t code_mask_ = 0, most_subnormal_ = 0;
 };
 
@@ -85,28 +86,58 @@ struct BandCounts {
   }
 };
 
+/// Calls use(row, magnitudes) for each row of a band; some rows at a time are widened, so that they stay in a core's
+/// cache.
+template <typename Use>
+void for_rows_of(const MatrixView& band, const Use& use) {
+  constexpr std::size_t some_elements = 4096;
+  const std::size_t columns = band.columns();
+  const std::size_t some = std::max<std::size_t>(1, some_elements / columns);
+  Buffer<float> room(some * columns);
+  for (std::size_t first = 0; first < band.rows(); first += some) {
+    checkpoint();
+    const std::size_t count = std::min(some, band.rows() - first);
+    const std::span<float> magnitudes = std::span(room).first(count * columns);
+    band.visit([&]<typename T>(std::span<const T> all) {
+      if constexpr (!std::is_same_v<T, double>)
+        magnitudes_of(all.subspan(first * columns, count * columns), magnitudes);
+    });
+    for (std::size_t row = 0; row < count; ++row) {
+      use(first + row, std::span<const float>(magnitudes).subspan(row * columns, columns));
+    }
+  }
+}
+
 /// Measures bands on one thread.
 class BandMeter {
  public:
   BandMeter(const std::vector<BandRecipe>& recipes, const WholeTensor& whole)
-      : recipes_(recipes), whole_(whole), counts_(recipes.size()) {}
+      : recipes_(recipes), whole_(whole), counts_(recipes.size()) {
+    for (const BandRecipe& one : recipes) losses_.push_back(one.loss());
+  }
 
   /// Rows from `first` on. `energies` and `noises` have a place for each row; of noises, recipe by recipe.
-  void add(const MatrixView& band, std::span<const float> x, std::size_t first, std::span<double> energies,
-           std::span<double> noises) {
+  void add(const MatrixView& band, std::size_t first, std::span<double> energies, std::span<double> noises) {
     const std::size_t columns = band.columns();
-    x_.assign(x.begin(), x.end());
-    if (whole_.not_finite > 0) std::ranges::replace_if(x_, [](float value) { return !std::isfinite(value); }, 0.F);
     runs_a_row_ = (columns + run_length - 1) / run_length;
     runs_.resize(band.rows() * runs_a_row_);
-    for (std::size_t row = 0; row < band.rows(); ++row) {
-      const std::span<const float> values = std::span<const float>(x_).subspan(row * columns, columns);
-      energies[first + row] = row_energy(values);
-      amaxes_of_runs(values, std::span(runs_).subspan(row * runs_a_row_, runs_a_row_));
-    }
+    for_rows_of(band, [&](std::size_t row, std::span<const float> magnitudes) {
+      amaxes_of_runs(magnitudes, std::span(runs_).subspan(row * runs_a_row_, runs_a_row_));
+    });
+    // 1. Recipes whose codes nobody needs, all of them on a row while it is in the caches.
+    quantized_.clear();
+    without_codes_.clear();
     for (std::size_t i = 0; i < recipes_.size(); ++i) {
+      const bool is_known = losses_[i] && losses_[i]->make_scales(runs_, band.rows());
+      (is_known ? without_codes_ : quantized_).push_back(i);
+    }
+    if (!without_codes_.empty()) add_without_codes(band, first, noises);
+    // 2. All others.
+    if (quantized_.empty()) return;
+    take_values(band, first, energies);
+    for (const std::size_t i : quantized_) {
       checkpoint();
-      add_recipe(band, x, i, noises.subspan(i * whole_.rows + first, band.rows()));
+      add_recipe(band, i, noises.subspan(i * whole_.rows + first, band.rows()));
       const BandRecipe& one = recipes_[i];
       if (!one.is_one_tile()) count_tiles(band, counts_[i]);
       if (one.is_one_tile() && first == 0) count_tile_of_all(counts_[i]);
@@ -115,7 +146,38 @@ class BandMeter {
   [[nodiscard]] const std::vector<BandCounts>& counts() const { return counts_; }
 
  private:
-  void add_recipe(const MatrixView& band, std::span<const float> x, std::size_t i, std::span<double> noises) {
+  void add_without_codes(const MatrixView& band, std::size_t first, std::span<double> noises) {
+    for_rows_of(band, [&](std::size_t row, std::span<const float> magnitudes) {
+      for (const std::size_t i : without_codes_) {
+        const RowLoss loss = losses_[i]->add_row(row, magnitudes);
+        noises[i * whole_.rows + first + row] = loss.noise;
+        counts_[i].zeroed += loss.zeroed;
+        counts_[i].subnormal += loss.subnormal;
+      }
+    });
+    for (const std::size_t i : without_codes_) {
+      if (recipes_[i].is_one_tile() && first != 0) continue;
+      counts_[i].blocks += losses_[i]->tiles();
+      counts_[i].clipped += losses_[i]->clipped_tiles();
+    }
+  }
+  /// The band in float32, and the same with zeros where it is not finite, whose energy counts.
+  void take_values(const MatrixView& band, std::size_t first, std::span<double> energies) {
+    values_.resize(band.size());
+    band.visit(
+        [&](auto all) { std::ranges::transform(all, values_.begin(), [](auto value) { return as_float32(value); }); });
+    x_.assign(values_.begin(), values_.end());
+    if (whole_.not_finite == 0) return;
+    std::ranges::replace_if(x_, [](float value) { return !std::isfinite(value); }, 0.F);
+    const std::size_t columns = band.columns();
+    for (std::size_t row = 0; row < band.rows(); ++row) {
+      energies[first + row] = row_energy(std::span<const float>(x_).subspan(row * columns, columns));
+      amaxes_of_runs(std::span<const float>(x_).subspan(row * columns, columns),
+                     std::span(runs_).subspan(row * runs_a_row_, runs_a_row_));
+    }
+  }
+
+  void add_recipe(const MatrixView& band, std::size_t i, std::span<double> noises) {
     const BandRecipe& one = recipes_[i];
     quantize(band, one.recipe(), Direction::rowwise, q_, {.given = one.given()});
     back_.resize(q_.rows * q_.columns);
@@ -126,7 +188,7 @@ class BandMeter {
       const std::span<const float> values = std::span<const float>(x_).subspan(row * band.columns(), band.columns());
       if (whole_.not_finite > 0) {
         for (std::size_t j = 0; j < back.size(); ++j) {
-          if (!std::isfinite(x[row * band.columns() + j])) back[j] = 0;
+          if (!std::isfinite(values_[row * band.columns() + j])) back[j] = 0;
         }
       }
       noises[row] = row_noise(back, values);
@@ -182,9 +244,11 @@ class BandMeter {
   const std::vector<BandRecipe>& recipes_;
   const WholeTensor& whole_;
   std::vector<BandCounts> counts_;
+  std::vector<std::optional<BandLoss>> losses_;
+  std::vector<std::size_t> without_codes_, quantized_;  // recipes
   Quantized q_;
   Buffer<float> back_;
-  std::vector<float> x_, runs_;
+  std::vector<float> values_, x_, runs_;
   std::size_t runs_a_row_ = 0;
   Buffer<std::uint8_t> unpacked_;
   std::span<const std::uint8_t> codes_;
@@ -194,35 +258,86 @@ std::size_t rows_of_band(std::size_t columns) {
   return std::max<std::size_t>(1, band_elements / (band_unit * std::max<std::size_t>(1, columns))) * band_unit;
 }
 
-/// Calls use(band, x, first row) for each band of a tensor, on threads; x is its elements in float32, to which float64
-/// is rounded. make() gives what a thread keeps, done(kept) takes it.
-template <typename Make, typename Use, typename Done>
-void for_bands(const TensorStream& stream, std::size_t tensor, int threads, const Make& make, const Use& use,
-               const Done& done) {
-  const SourceTensor& facts = stream.facts(tensor);
-  const std::size_t most = rows_of_band(facts.columns);
-  const std::size_t bands = (facts.rows + most - 1) / most;
-  std::mutex merging;
-  parallel_for(bands, threads, [&](std::size_t begin, std::size_t end) {
-    auto kept = make();
-    Tensor rows;
-    Tensor rounded;
-    Buffer<float> room;
-    for (std::size_t band = begin; band < end; ++band) {
-      checkpoint();
-      const std::size_t first = band * most;
-      const std::size_t count = std::min(most, facts.rows - first);
-      stream.load_rows(tensor, first, count, rows);
-      if (rows.type() == ElementType::float64) {
-        rows.widen(0, rounded.allocate<float>(count, facts.columns));
-        use(kept, rounded.view(), rounded.floats(0, rounded.size(), room), first);
-      } else {
-        use(kept, rows.view(), rows.floats(0, rows.size(), room), first);
+/// Goes through the bands of a tensor, one or more times.
+class BandReader {
+ public:
+  BandReader(const TensorStream& stream, std::size_t tensor, int threads, const Progress& progress)
+      : stream_(stream),
+        tensor_(tensor),
+        facts_(stream.facts(tensor)),
+        threads_(stream.is_read_in_order(tensor) ? 1 : threads),
+        progress_(progress) {}
+
+  /// Calls use(kept, band, first row) for each band, on threads; float64 is rounded to float32. make() gives what a
+  /// thread keeps, done(kept) takes it. This goes on from one share of the work to another.
+  template <typename Make, typename Use, typename Done>
+  void read(double from, double to, const Make& make, const Use& use, const Done& done) {
+    const std::size_t most = rows_of_band(facts_.columns);
+    const std::size_t bands = (facts_.rows + most - 1) / most;
+    std::atomic<std::size_t> finished = 0;
+    std::mutex merging;
+    parallel_for(bands, threads_, [&](std::size_t begin, std::size_t end) {
+      auto kept = make();
+      Tensor rows;
+      Tensor rounded;
+      for (std::size_t band = begin; band < end; ++band) {
+        checkpoint();
+        const std::size_t first = band * most;
+        const std::size_t count = std::min(most, facts_.rows - first);
+        stream_.load_rows(tensor_, first, count, rows);
+        const bool is_double = rows.type() == ElementType::float64;
+        if (is_double) rows.widen(0, rounded.allocate<float>(count, facts_.columns));
+        use(kept, is_double ? rounded.view() : rows.view(), first);
+        tell(from + (to - from) * static_cast<double>(++finished) / static_cast<double>(bands));
       }
-    }
-    const std::scoped_lock lock(merging);
-    done(kept);
-  });
+      const std::scoped_lock lock(merging);
+      done(kept);
+    });
+  }
+
+ private:
+  void tell(double share) const {
+    if (progress_ && std::this_thread::get_id() == caller_) progress_(share);
+  }
+
+  const TensorStream& stream_;
+  std::size_t tensor_;
+  const SourceTensor& facts_;
+  int threads_;
+  const Progress& progress_;
+  std::thread::id caller_ = std::this_thread::get_id();
+};
+
+/// The type in which quantize() gets a tensor.
+Format format_of(ElementType type) {
+  switch (type) {
+    case ElementType::float16: return binary16;
+    case ElementType::bfloat16: return bfloat16;
+    case ElementType::float32:
+    case ElementType::float64:
+    case ElementType::uint8: break;
+  }
+  return binary32;
+}
+
+/// Whether a thousandth of the elements can hold half of the energy: not where that many of the largest do not. The
+/// bins of Magnitudes are 2^-12 wide, and so is what they make of the energy.
+bool may_be_concentrated(const WholeTensor& whole, std::span<const double> energies) {
+  if (whole.not_finite > 0) return true;
+  double energy = 0;
+  for (const double row : energies) energy += row;
+  const auto few = static_cast<double>(whole.rows) * static_cast<double>(whole.columns) / 1000;
+  const auto amax = static_cast<double>(whole.amax);
+  return few * amax * amax >= 0.49 * energy;
+}
+
+std::optional<Concentration> concentration_of(BandReader& reader) {
+  Magnitudes magnitudes;
+  reader.read(
+      pass_share, pass_share, [] { return Magnitudes(); },
+      [](Magnitudes& own, const MatrixView& band, std::size_t) { band.visit([&](auto all) { own.add(all); }); },
+      [&](const Magnitudes& own) { magnitudes.merge(own); });
+  return magnitudes.concentration();
 }
 
 double decibels(double energy, double noise) {
@@ -266,43 +381,38 @@ void add_rows(std::span<const double> energies, std::span<const double> noises, 
 }  // namespace
 
 CheckedTensor check_tensor(const TensorStream& stream, std::size_t tensor, const std::vector<ChosenRecipe>& recipes,
-                           int threads) {
+                           int threads, const Progress& progress) {
   const SourceTensor& facts = stream.facts(tensor);
   CheckedTensor result{.name = facts.name, .own_name = facts.own_name, .rows = facts.rows, .columns = facts.columns};
   // 1. What the scales of a whole tensor need, and whose energy it is.
-  WholeTensor whole{.rows = facts.rows, .columns = facts.columns};
-  Magnitudes magnitudes;
-  struct FirstPass {
-    FiniteAmax amax{0, 0};
-    Magnitudes magnitudes;
-  };
-  for_bands(
-      stream, tensor, threads, [] { return FirstPass(); },
-      [](FirstPass& pass, const MatrixView&, std::span<const float> x, std::size_t) {
-        const FiniteAmax some = finite_amax(x);
-        pass.amax.amax = std::max(pass.amax.amax, some.amax);
-        pass.amax.not_finite += some.not_finite;
-        pass.magnitudes.add(x);
+  WholeTensor whole{.rows = facts.rows, .columns = facts.columns, .input_type = format_of(facts.type)};
+  std::vector<double> energies(facts.rows);
+  BandReader reader(stream, tensor, threads, progress);
+  reader.read(
+      0, pass_share, [] { return FiniteAmax{0, 0}; },
+      [&](FiniteAmax& pass, const MatrixView& band, std::size_t first) {
+        for_rows_of(band, [&](std::size_t row, std::span<const float> magnitudes) {
+          const FiniteAmax some = finite_amax(magnitudes);
+          pass.amax = std::max(pass.amax, some.amax);
+          pass.not_finite += some.not_finite;
+          energies[first + row] = row_energy(magnitudes);
+        });
       },
-      [&](const FirstPass& pass) {
-        whole.amax = std::max(whole.amax, pass.amax.amax);
-        whole.not_finite += pass.amax.not_finite;
-        magnitudes.merge(pass.magnitudes);
+      [&](const FiniteAmax& pass) {
+        whole.amax = std::max(whole.amax, pass.amax);
+        whole.not_finite += pass.not_finite;
       });
   result.amax = static_cast<double>(whole.amax);
   result.not_finite = whole.not_finite;
-  result.concentration = magnitudes.concentration();
+  if (may_be_concentrated(whole, energies)) result.concentration = concentration_of(reader);
   // 2. Each recipe.
   std::vector<BandRecipe> banded;
   for (const ChosenRecipe& recipe : recipes) banded.emplace_back(recipe, whole);
-  std::vector<double> energies(facts.rows);
   std::vector<double> noises(facts.rows * recipes.size());
   std::vector<BandCounts> counts(recipes.size());
-  for_bands(
-      stream, tensor, threads, [&] { return BandMeter(banded, whole); },
-      [&](BandMeter& meter, const MatrixView& band, std::span<const float> x, std::size_t first) {
-        meter.add(band, x, first, energies, noises);
-      },
+  reader.read(
+      pass_share, 1, [&] { return BandMeter(banded, whole); },
+      [&](BandMeter& meter, const MatrixView& band, std::size_t first) { meter.add(band, first, energies, noises); },
       [&](const BandMeter& meter) {
         for (std::size_t i = 0; i < counts.size(); ++i) counts[i].merge(meter.counts()[i]);
       });

@@ -42,6 +42,32 @@ std::optional<NumberMatrix> read_original(const Checkpoint& original, const Weig
                        .transposed = weight.layout->transposed && tensor->shape.size() == 3});
 }
 
+/// 10 log10 of the original's energy over that of the error of codes and scales; infinite where they are equal. Nothing
+/// is held beside the two matrices.
+double sqnr_of(const NumberMatrix& original, const CodedMatrix& coded) {
+  const std::vector<float> of_code = code_values(coded.format);
+  double signal = 0;
+  double noise = 0;
+  std::visit(
+      [&](const auto& all) {
+        for (std::size_t row = 0; row < coded.rows; ++row) {
+          checkpoint();
+          for (std::size_t first = 0; first < coded.columns; first += coded.block_columns) {
+            const float factor = factor_of(coded, coded.scale_of(row, first));
+            const std::size_t end = std::min(coded.columns, first + coded.block_columns);
+            for (std::size_t i = row * coded.columns + first; i < row * coded.columns + end; ++i) {
+              const double x = widened(all[i]);
+              const double error = double{of_code[coded.codes[i]] * factor} - x;
+              signal += x * x;
+              noise += error * error;
+            }
+          }
+        }
+      },
+      original.values);
+  return noise == 0 ? std::numeric_limits<double>::infinity() : 10 * std::log10(signal / noise);
+}
+
 std::size_t hash_of(std::span<const std::uint8_t> bytes) {
   return std::hash<std::string_view>{}({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
@@ -164,7 +190,8 @@ class Auditor {
   // 2. One weight.
   void look_at(const Weight& weight);
   void look_at(const WeightReader& reader, std::uint64_t expert, AuditedWeight& row);
-  void compare(const WeightReader& reader, std::uint64_t expert, AuditedWeight& row, Seen seen);
+  void compare(const WeightReader& reader, std::uint64_t expert, const CodedMatrix& given, AuditedWeight& row,
+               Seen seen);
   /// Whether a file's problem tells of it already.
   [[nodiscard]] bool is_lost(const Weight& weight) const {
     return lost_.contains(weight.codes->name) || (weight.scale != nullptr && lost_.contains(weight.scale->name));
@@ -455,10 +482,11 @@ void Auditor::look_at(const WeightReader& reader, std::uint64_t expert, AuditedW
   }
   // 2. The original's.
   seen.is_accused = is_accused;
-  compare(reader, expert, row, std::move(seen));
+  compare(reader, expert, given, row, std::move(seen));
 }
 
-void Auditor::compare(const WeightReader& reader, std::uint64_t expert, AuditedWeight& row, Seen seen) {
+void Auditor::compare(const WeightReader& reader, std::uint64_t expert, const CodedMatrix& given, AuditedWeight& row,
+                      Seen seen) {
   const Weight& weight = reader.weight();
   const auto values = original_ == nullptr ? std::nullopt : read_original(*original_, weight, expert);
   if (!values) {
@@ -466,10 +494,8 @@ void Auditor::compare(const WeightReader& reader, std::uint64_t expert, AuditedW
     seen_.push_back(std::move(seen));
     return;
   }
-  const CodedMatrix given = read_coded_matrix(reader, expert);
   const auto best = nearest(weight, expert, given, *values, weight.layout->global == GlobalScale::divisor);
-  const std::vector<float> wide = values->widened_values();
-  row.sqnr_db = sqnr_of(wide, values_of(given));
+  row.sqnr_db = sqnr_of(*values, given);
   if (!best) {
     seen_.push_back(std::move(seen));
     return;
@@ -487,7 +513,7 @@ void Auditor::compare(const WeightReader& reader, std::uint64_t expert, AuditedW
   row.codes_differing += best->differ.codes;
   row.scales_differing += best->differ.scales;
   row.nearest = best->recipe;
-  seen.loss_db = seen.is_right ? 0 : sqnr_of(wide, values_of(best->made)) - row.sqnr_db;
+  seen.loss_db = seen.is_right ? 0 : sqnr_of(*values, best->made) - row.sqnr_db;
   row.loss_db = std::isnan(row.loss_db) ? seen.loss_db : std::max(row.loss_db, seen.loss_db);
   if (seen.is_right) {
     if (expert == 0) row.recipe = best->recipe;
@@ -531,7 +557,8 @@ void Auditor::explain_by_usual_writers() {
     checkpoint();
     const auto row = std::find_if(audit_.weights.begin(), audit_.weights.end(),
                                   [&](const AuditedWeight& one) { return one.name == seen.weight->name; });
-    compare(WeightReader(quantized_, *seen.weight), seen.expert, *row, seen);
+    const WeightReader reader(quantized_, *seen.weight);
+    compare(reader, seen.expert, read_coded_matrix(reader, seen.expert), *row, seen);
   }
 }
 

@@ -2,7 +2,6 @@
 #include "checkpoints/coded_matrix.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "fp8lab/formats/decode.hpp"
@@ -54,12 +53,15 @@ float factor_of(const CodedMatrix& matrix, float scale) {
   return matrix.global_divides ? scale / *matrix.global : scale * *matrix.global;
 }
 
+std::vector<float> code_values(const Format& format) {
+  std::vector<float> of_code(256);
+  for (unsigned code = 0; code < 256; ++code) of_code[code] = decode(format, format.bits() == 4 ? code & 15 : code);
+  return of_code;
+}
+
 std::vector<float> values_of(const CodedMatrix& matrix) {
   std::vector<float> values(matrix.codes.size());
-  std::vector<float> of_code(256);
-  for (unsigned code = 0; code < 256; ++code) {
-    of_code[code] = decode(matrix.format, matrix.format.bits() == 4 ? code & 15 : code);
-  }
+  const std::vector<float> of_code = code_values(matrix.format);
   for (std::size_t row = 0; row < matrix.rows; ++row) {
     for (std::size_t column = 0; column < matrix.columns; ++column) {
       const std::size_t i = row * matrix.columns + column;
@@ -70,17 +72,5 @@ std::vector<float> values_of(const CodedMatrix& matrix) {
 }
 
 float nearest_bfloat16(float x) { return decode(bfloat16, encode(bfloat16, ieee_policy, x)); }
-
-double sqnr_of(const std::vector<float>& original, const std::vector<float>& values) {
-  double signal = 0;
-  double noise = 0;
-  for (std::size_t i = 0; i < original.size(); ++i) {
-    const double x = original[i];
-    const double error = double{values[i]} - x;
-    signal += x * x;
-    noise += error * error;
-  }
-  return noise == 0 ? std::numeric_limits<double>::infinity() : 10 * std::log10(signal / noise);
-}
 
 }  // namespace fp8lab::experiments

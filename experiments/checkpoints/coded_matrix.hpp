@@ -37,13 +37,13 @@ struct CodedMatrix {
 /// The factor of all codes of a block: fl(scale * global) or fl(scale / global).
 [[nodiscard]] float factor_of(const CodedMatrix& matrix, float scale);
 
+/// What each byte of a matrix stands for without its scale.
+[[nodiscard]] std::vector<float> code_values(const Format& format);
+
 /// fl(code * factor_of(scale)) of each element.
 [[nodiscard]] std::vector<float> values_of(const CodedMatrix& matrix);
 
 /// The bfloat16 nearest to x, ties to even.
 [[nodiscard]] float nearest_bfloat16(float x);
-
-/// 10 log10 of the signal's energy over that of the error; infinite where they are equal.
-[[nodiscard]] double sqnr_of(const std::vector<float>& original, const std::vector<float>& values);
 
 }  // namespace fp8lab::experiments

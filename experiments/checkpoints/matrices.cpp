@@ -37,17 +37,6 @@ MatrixView NumberMatrix::view() const {
   return std::visit([&](const auto& all) { return MatrixView(std::span(all), rows, columns); }, values);
 }
 
-std::vector<float> NumberMatrix::widened_values() const {
-  return std::visit(
-      [](const auto& all) {
-        std::vector<float> wide;
-        wide.reserve(all.size());
-        for (const auto value : all) wide.push_back(widened(value));
-        return wide;
-      },
-      values);
-}
-
 float NumberMatrix::amax() const {
   float largest = 0;
   std::visit(

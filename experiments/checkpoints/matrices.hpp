@@ -21,7 +21,6 @@ struct NumberMatrix {
   std::size_t rows = 0, columns = 0;
 
   [[nodiscard]] MatrixView view() const;
-  [[nodiscard]] std::vector<float> widened_values() const;
   [[nodiscard]] float amax() const;
 };
 

@@ -17,6 +17,8 @@ struct FoundTensor {
   TensorHeader header;
   bool by_name =
       false;  ///< asked for by its own name, or the only one of a file that was asked for: no pattern chose it
+  ReadBytes read = {};    ///< where the path's file is not read as it lies
+  bool in_order = false;  ///< and best from begin to end, by one reader
 };
 /// What was not taken, and why.
 struct LeftOutTensor {

@@ -236,22 +236,27 @@ TensorFile::TensorFile(const fs::path& path, std::string_view tensor)
 TensorFile::TensorFile(const fs::path& path, TensorHeader header)
     : content_(std::make_unique<FileStream>(path)), called_(in_one_line(path.native())), header_(std::move(header)) {}
 
+TensorFile::TensorFile(ReadBytes read, std::string_view called, TensorHeader header)
+    : read_(std::move(read)), called_(in_one_line(called)), header_(std::move(header)) {}
+
 TensorFile::TensorFile(std::unique_ptr<std::istream> content, std::string_view called, std::string_view tensor)
     : content_(std::move(content)),
       called_(in_one_line(called)),
       header_(read_header(Bytes(*content_, called_), tensor)) {}
 
 void TensorFile::read_as(ElementType type, std::uint64_t first, std::span<std::byte> out) {
-  Bytes bytes(*content_, called_);
+  const auto refuse_it = [&](const std::string& reason) { throw std::invalid_argument(cannot_read(called_, reason)); };
   if (type != header_.type) {
-    bytes.refuse(std::string("its elements are ").append(name_of(header_.type)).append(", not ").append(name_of(type)));
+    refuse_it(std::string("its elements are ").append(name_of(header_.type)).append(", not ").append(name_of(type)));
   }
   const std::uint64_t wanted = out.size() / bytes_of(type);
   if (first > header_.size || wanted > header_.size - first) {
-    bytes.refuse("it has " + std::to_string(header_.size) + " elements, not " + std::to_string(wanted) + " from " +
-                 std::to_string(first) + " on");
+    refuse_it("it has " + std::to_string(header_.size) + " elements, not " + std::to_string(wanted) + " from " +
+              std::to_string(first) + " on");
   }
-  bytes.read(header_.offset + first * bytes_of(type), out);
+  const std::uint64_t at = header_.offset + first * bytes_of(type);
+  if (read_) return read_(at, out);
+  Bytes(*content_, called_).read(at, out);
 }
 
 void TensorFile::read(std::uint64_t first, std::span<float> out) {

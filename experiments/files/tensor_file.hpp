@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <istream>
 #include <memory>
 #include <span>
@@ -68,6 +69,9 @@ enum class OtherDtypes : std::uint8_t {
 /// be read.
 [[nodiscard]] bool has_names(const std::filesystem::path& path);
 
+/// Reads bytes of a tensor from `first` on. Throws std::runtime_error where they cannot be read.
+using ReadBytes = std::function<void(std::uint64_t first, std::span<std::byte> out)>;
+
 /// One tensor of a .npy or .safetensors file, read piece by piece: only the header is ever held in memory.
 ///
 /// .npy, versions 1.0 to 3.0: dtypes <f4, <f8, <f2, <V2 as ml_dtypes writes bfloat16, and codes of one byte: |u1,
@@ -89,6 +93,8 @@ class TensorFile {
   explicit TensorFile(const std::filesystem::path& path, std::string_view tensor = {});
   /// Opens a file whose header was read before.
   TensorFile(const std::filesystem::path& path, TensorHeader header);
+  /// A tensor whose bytes somebody else reads; `called` is its file in messages.
+  TensorFile(ReadBytes read, std::string_view called, TensorHeader header);
   /// The same as the first of a stream that can seek, a std::istringstream for instance; `called` is its name in
   /// messages.
   TensorFile(std::unique_ptr<std::istream> content, std::string_view called, std::string_view tensor = {});
@@ -112,7 +118,8 @@ class TensorFile {
  private:
   void read_as(ElementType type, std::uint64_t first, std::span<std::byte> out);
 
-  std::unique_ptr<std::istream> content_;
+  std::unique_ptr<std::istream> content_;  // or read_
+  ReadBytes read_;
   std::string called_;
   TensorHeader header_;
 };

@@ -340,6 +340,7 @@ int run(const Experiment& experiment, Options& options) {
   Context context;
   if (!quiet) {
     context.progress = [&](double share) { bar(share); };
+    context.bytes = [&](const BytesDone& bytes) { bar(bytes); };
     context.note = [&](const std::string& line) { bar.note(line); };
   }
   const Document document = run_stoppable(experiment, *options.call, context, quiet);

@@ -19,6 +19,7 @@ namespace fp8lab::experiments {
 /// How a run tells how far it is.
 struct Context {
   Progress progress = {};                             ///< the share that is done
+  std::function<void(const BytesDone&)> bytes = {};   ///< the same of a run through files, in place of progress
   std::function<void(const std::string&)> note = {};  ///< a line about what is done; a terminal shows it at once
   std::function<void(const std::string&)> kept = {};  ///< a sentence about what is kept of a run that ended early
 };

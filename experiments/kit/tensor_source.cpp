@@ -53,6 +53,11 @@ std::string outliers_text(const OutlierLines& outliers, const char* lines) {
 
 constexpr std::size_t piece = std::size_t{1} << 20;  // elements read at a time
 
+TensorFile opened(const FoundTensor& found) {
+  if (found.read) return {found.read, found.path.native(), found.header};
+  return {found.path, found.header};
+}
+
 /// Reads elements [first, first + out.size()) as they are stored.
 template <typename T, typename Out>
 void read_stored(TensorFile& file, std::uint64_t first, std::span<Out> out) {
@@ -247,7 +252,7 @@ void TensorStream::open(const Grid& grid) {
 
 void TensorStream::open(const StoredTensors& stored) {
   if (stored.paths.empty()) refuse("a stream needs at least one file");
-  FoundTensors all = find_stored_tensors(stored.paths, stored.names);
+  FoundTensors all = stored.found ? *stored.found : find_stored_tensors(stored.paths, stored.names);
   left_out_ = std::move(all.left_out);
   for (const FoundTensor& found : all.found) add_stored(found);
   if (facts_.empty()) {
@@ -379,7 +384,7 @@ void TensorStream::load(std::size_t i, Tensor& into) const {
   }
   if (std::holds_alternative<StoredTensors>(source_)) {
     const TensorHeader& header = stored_[i].header;
-    TensorFile file(stored_[i].path, header);
+    TensorFile file = opened(stored_[i]);
     if (header.type == ElementType::uint8) {
       read_codes(file, header, 0, into.allocate<float>(facts.rows, facts.columns));
       return;
@@ -449,7 +454,7 @@ void TensorStream::read_range(std::size_t i, std::uint64_t first, std::size_t co
   if (const auto* draws = std::get_if<Draws>(&source_))
     return draw_on_threads(*draws, i, first, into.allocate<float>(1, count));
   const TensorHeader& header = stored_[i].header;
-  TensorFile file(stored_[i].path, header);
+  TensorFile file = opened(stored_[i]);
   if (header.type == ElementType::uint8) return read_codes(file, header, first, into.allocate<float>(1, count));
   with_type(facts_[i].type, [&]<typename T>(T /*type*/) {
     const std::span<T> out = into.allocate<T>(1, count);

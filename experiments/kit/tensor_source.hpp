@@ -35,6 +35,8 @@ struct Grid {
 struct StoredTensors {
   std::vector<std::filesystem::path> paths;
   std::vector<std::string> names = {};  ///< which tensors, as find_stored_tensors() takes them
+  /// Those tensors, where somebody else has found them, in files of other formats.
+  std::optional<FoundTensors> found = {};
 };
 /// Values in memory, which must outlive the run.
 struct HeldTensor {
@@ -101,6 +103,8 @@ class TensorStream {
   [[nodiscard]] const std::string& description() const { return description_; }
   /// Where tensor i lies, and its file's size and last change, by which other runs know it again; of no file empty.
   [[nodiscard]] std::string stamp(std::size_t i) const;
+  /// Whether tensor i is best read from begin to end, by one thread.
+  [[nodiscard]] bool is_read_in_order(std::size_t i) const { return !stored_.empty() && stored_[i].in_order; }
   /// How a message about tensor i begins: with its name, or with the index of the array; empty for draws.
   [[nodiscard]] std::string called(std::size_t i) const;
 

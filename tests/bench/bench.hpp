@@ -20,6 +20,7 @@ struct Row {
 };
 
 [[nodiscard]] std::vector<Row> cast_rows();
+[[nodiscard]] std::vector<Row> check_rows();
 [[nodiscard]] std::vector<Row> layer_rows();
 [[nodiscard]] std::vector<Row> measure_rows();
 [[nodiscard]] std::vector<Row> product_rows();

@@ -56,6 +56,7 @@ int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   std::vector<Row> rows = fp8lab::bench::cast_rows();
+  std::ranges::move(fp8lab::bench::check_rows(), std::back_inserter(rows));
   std::ranges::move(fp8lab::bench::measure_rows(), std::back_inserter(rows));
   std::ranges::move(fp8lab::bench::layer_rows(), std::back_inserter(rows));
   std::ranges::move(fp8lab::bench::product_rows(), std::back_inserter(rows));

