@@ -24,7 +24,6 @@ def anonymous_peak(words: list[str], threads: int) -> tuple[str, float, float, f
     process = subprocess.Popen(
         [str(PROGRAM), *words],
         stdout=subprocess.PIPE,
-        text=True,
         preexec_fn=lambda: os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads]),
     )
     status, peak = pathlib.Path(f"/proc/{process.pid}/status"), 0
@@ -39,13 +38,13 @@ def anonymous_peak(words: list[str], threads: int) -> tuple[str, float, float, f
         except OSError:
             break
         peak = max(peak, int(found[1]) if found else 0)
-        lines.append(process.stdout.read() or "")
+        lines.append(process.stdout.read() or b"")
         time.sleep(0.01)
     os.set_blocking(process.stdout.fileno(), True)
-    lines.append(process.stdout.read() or "")
+    lines.append(process.stdout.read() or b"")
     process.wait()
     assert process.returncode == 0
-    return "".join(lines), peak / 1e3, seconds, time.monotonic() - begin
+    return b"".join(lines).decode(), peak / 1e3, seconds, time.monotonic() - begin
 
 
 def tables_of(text: str) -> dict:
