@@ -59,10 +59,8 @@ def judge(tables: dict, layers: int) -> None:
     for (tensor, recipe), how in suits.items():
         expected = {"suits"}
         per_tensor, blocks = recipe == "modelopt_fp8", recipe == "compressed_tensors_block"
-        if "layers.0.mlp.down" in tensor and (per_tensor or recipe == "modelopt_nvfp4"):
-            expected = {"hurts"}  # six elements make the scale of all
-        if "layers.0.mlp.down" in tensor and not per_tensor and recipe != "modelopt_nvfp4":
-            expected = {"suits", "rows", "small"}
+        if "layers.0.mlp.down" in tensor:  # six elements make the scale of all, or of their row or block
+            expected = {"hurts"} if per_tensor else {"suits", "rows", "small"}
         if "q_proj" in tensor:
             expected = {"suits", "small", "hurts"}
         if "k_proj" in tensor and (per_tensor or blocks):
