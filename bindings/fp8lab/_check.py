@@ -74,19 +74,23 @@ def _loaded(path: str) -> Any:
             f"model is a file of torch.save, {path[-80:]!r}, and PyTorch, which reads it, is missing"
         ) from None
     import pickle
+    import warnings
 
     with open(path, "rb") as file:
         is_archive = file.read(4) == b"PK\3\4"  # the only ones that can be mapped
     try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of other protocols of pickle, which can be read
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive)
     except pickle.UnpicklingError:
         raise ValueError(f"model, {path[-80:]!r}, holds more than tensors, and to read that is to run it") from None
-    except (RuntimeError, EOFError) as error:
+    except (RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         if "TorchScript" in str(error):
             raise ValueError(
                 f"model, {path[-80:]!r}, is a program of TorchScript, and to read that is to run it"
             ) from None
-        raise ValueError(f"model, {path[-80:]!r}, cannot be read by torch.load: {str(error).splitlines()[0]}") from None
+        why = str(error).splitlines() or ["it ends too early"]
+        raise ValueError(f"model, {path[-80:]!r}, cannot be read by torch.load: {why[0]}") from None
 
 
 def _tensors_in(loaded: Mapping[Any, Any], begin: str = "") -> dict[str, Any]:

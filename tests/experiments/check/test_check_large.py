@@ -57,15 +57,13 @@ def judge(tables: dict, layers: int) -> None:
     rows = [dict(zip(tables["measures"], row, strict=True)) for row in zip(*tables["measures"].values(), strict=True)]
     suits = {(row["tensor"].split("model.")[-1].strip('"'), row["recipe"]): row["suitability"] for row in rows}
     for (tensor, recipe), how in suits.items():
-        expected = {"suits"}
-        per_tensor, blocks = recipe == "modelopt_fp8", recipe == "compressed_tensors_block"
-        if "layers.0.mlp.down" in tensor:  # six elements make the scale of all, or of their row or block
-            expected = {"hurts"} if per_tensor else {"suits", "rows", "small"}
-        if "q_proj" in tensor:
-            expected = {"suits", "small", "hurts"}
-        if "k_proj" in tensor and (per_tensor or blocks):
-            expected = {"suits", "rows", "small"}
-        assert how in expected, (tensor, recipe, how)
+        if "up_proj" in tensor or ("down_proj" in tensor and "layers.0." not in tensor):
+            assert how == "suits", (tensor, recipe, how)  # normal values
+    # Six elements make the scale of all; three channels the scales of their blocks, where four bits leave little.
+    assert suits["layers.0.mlp.down_proj.weight", "modelopt_fp8"] == "hurts"
+    for layer in range(layers):
+        assert suits[f"layers.{layer}.self_attn.q_proj.weight", "ocp_mxfp4"] == "small"
+        assert suits[f"layers.{layer}.self_attn.q_proj.weight", "compressed_tensors_channel"] == "suits"
     shown = {name.split("model.")[-1].strip('"'): i for i, name in enumerate(tables["tensors"]["tensor"])}
     assert len(shown) == 4 * layers
     down = shown["layers.0.mlp.down_proj.weight"]
@@ -73,7 +71,6 @@ def judge(tables: dict, layers: int) -> None:
     assert "6 of" in tables["tensors"]["verdict"][down] and "the SQNR is theirs" in tables["tensors"]["verdict"][down]
     for layer in range(layers):
         assert tables["tensors"]["zero_rows"][shown[f"layers.{layer}.self_attn.k_proj.weight"]] == 1
-        assert tables["tensors"]["suitability"][shown[f"layers.{layer}.mlp.up_proj.weight"]] == "suits"
 
 
 @takes_long
