@@ -96,6 +96,7 @@ class Evil:
         return pathlib.Path.touch, (pathlib.Path("ran"),)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("make", "words", "message"),
     [
