@@ -12,10 +12,10 @@ namespace fp8lab::tests {
 namespace {
 
 using namespace fp8lab::experiments;
-using Counts = std::vector<std::uint64_t>;
+using RoundedTwice = std::vector<std::uint64_t>;
 
-Counts counts_of(const DoubleRoundingResult& result) {
-  Counts counts;
+RoundedTwice rounded_twice(const DoubleRoundingResult& result) {
+  RoundedTwice counts;
   for (const Chain& chain : result.chains) counts.push_back(chain.count);
   return counts;
 }
@@ -27,7 +27,7 @@ TEST_CASE("float32 from 1 to below 2, to E4M3: the known counts of codes that a 
   arguments.threads = 2;
   const DoubleRoundingResult result = run_double_rounding(arguments);
   CHECK(result.size == 8388608);
-  CHECK(counts_of(result) == Counts{32768, 32764, 262144, 262140});
+  CHECK(rounded_twice(result) == RoundedTwice{32768, 32764, 262144, 262140});
   CHECK(result.chains[0].toward_zero == 16384);  // to nearest, both sides of a tie are hit alike
   CHECK(result.chains[1].toward_zero == 32764);
   CHECK(result.chains[3].toward_zero == 262140);
