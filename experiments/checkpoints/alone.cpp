@@ -21,7 +21,9 @@ constexpr double largest_amax_of_weights = 1e3;
 
 class Alone {
  public:
-  Alone(const CodedMatrix& matrix, const MatrixNames& names) : matrix_(matrix), names_(names) {}
+  Alone(const CodedMatrix& matrix, const MatrixNames& names) : matrix_(matrix), names_(names) {
+    for (const std::uint8_t code : matrix_.codes) ++counts_[code];
+  }
 
   std::vector<CheckpointFinding> run() {
     if (matrix_.codes.empty()) return {};
@@ -41,9 +43,18 @@ class Alone {
     return code & static_cast<unsigned>(matrix_.format.magnitude_mask());
   }
 
+  /// Whether a code is NaN.
+  [[nodiscard]] bool has_nan() const {
+    if (!matrix_.format.has_nan()) return false;
+    for (std::size_t code = 0; code < counts_.size(); ++code) {
+      if (counts_[code] != 0 && std::isnan(decode(matrix_.format, static_cast<std::uint8_t>(code)))) return true;
+    }
+    return false;
+  }
+
   /// Codes that are NaN. Where each block that is not zero has some, and nothing is the code of -0, they are FNUZ.
   bool look_at_codes() {
-    if (!matrix_.format.has_nan()) return false;
+    if (!has_nan()) return false;
     std::vector<std::size_t> nans;
     std::vector<bool> block_has_nan(matrix_.scales.size()), block_has_code(matrix_.scales.size());
     bool has_minus_zero = false;
@@ -58,7 +69,6 @@ class Alone {
         block_has_nan[block] = true;
       }
     }
-    if (nans.empty()) return false;
     const bool at_all_maxima = block_has_nan == block_has_code && !has_minus_zero && matrix_.format == e4m3;
     if (at_all_maxima) {
       add(FindingKind::fnuz_codes, names_.codes,
@@ -96,8 +106,9 @@ class Alone {
 
   [[nodiscard]] double largest_code_value() const {
     double largest = 0;
-    for (const std::uint8_t code : matrix_.codes) {
-      const double value = std::abs(double{decode(matrix_.format, code)});
+    for (std::size_t code = 0; code < counts_.size(); ++code) {
+      if (counts_[code] == 0) continue;
+      const double value = std::abs(double{decode(matrix_.format, static_cast<std::uint8_t>(code))});
       if (std::isfinite(value)) largest = std::max(largest, value);
     }
     return largest;
@@ -145,8 +156,7 @@ class Alone {
 
   /// How often each code comes.
   void look_at_distribution() {
-    std::array<std::size_t, 256> counts{};
-    for (const std::uint8_t code : matrix_.codes) ++counts[code];
+    const auto& counts = counts_;
     const auto sign = static_cast<std::size_t>(matrix_.format.sign_mask());
     const std::size_t zeros = counts[0] + counts[sign];
     const std::size_t others = matrix_.codes.size() - zeros;
@@ -218,6 +228,7 @@ class Alone {
 
   const CodedMatrix& matrix_;
   const MatrixNames& names_;
+  std::array<std::size_t, 256> counts_{};  ///< how often each code is there
   std::vector<CheckpointFinding> found_;
 };
 

@@ -188,7 +188,7 @@ def test_a_checkpoint_that_cannot_be_written_is_told(model, tmp_path):
 
 
 def write_gguf(path, tensors):
-    """A GGUF file of version 3 (github.com/ggml-org/ggml, docs/gguf.md): types 0 F32, 1 F16, 8 Q8_0, 30 BF16; the
+    """A GGUF file of version 3 (GGUF of github.com/ggml-org/ggml): types 0 F32, 1 F16, 8 Q8_0, 30 BF16; the
     innermost length comes first, and data begin at multiples of 32."""
     kinds = {np.dtype(np.float32): 0, np.dtype(np.float16): 1, np.dtype(BF16): 30, np.dtype(np.uint8): 8}
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), 0)
