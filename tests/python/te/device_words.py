@@ -319,6 +319,26 @@ HIDDEN = (
 )
 
 
+def norm_calls(dtype, rows, hidden, centered):
+    """LayerNorm and RMSNorm with their gradients, by name."""
+    x = normal(40 + rows, (rows, hidden), dtype)
+    x[1] *= 30
+    w, b = drawn(41, (hidden,), dtype), drawn(42, (hidden,), dtype)
+    dz = drawn(43, (rows, hidden), dtype)
+    key = f"{NAMES[dtype]}/{rows}x{hidden}/{centered}"
+
+    def layernorm():
+        y, mu, rs = tex.layernorm_fwd(x, w, b, 1e-5, None, None, DTYPES[dtype], 0, centered)
+        return [y, mu, rs] + list(tex.layernorm_bwd(dz, x, mu, rs, w, 0, centered))
+
+    def rmsnorm():
+        y, _, rs = tex.rmsnorm_fwd(x, w, 1e-5, None, None, DTYPES[dtype], 0, centered)
+        return [y, rs] + list(tex.rmsnorm_bwd(dz, x, rs, w, 0, centered))
+
+    yield f"layer/{key}", layernorm
+    yield f"rms/{key}", rmsnorm
+
+
 @case
 def norm():
     for hidden in HIDDEN:
@@ -329,22 +349,11 @@ def norm():
                 for centered in (False, True):
                     if centered and (rows != 64 or dtype == FP16):
                         continue
-                    x = normal(40 + rows, (rows, hidden), dtype)
-                    x[1] *= 30
-                    w, b = drawn(41, (hidden,), dtype), drawn(42, (hidden,), dtype)
-                    dz = drawn(43, (rows, hidden), dtype)
-                    key = f"{NAMES[dtype]}/{rows}x{hidden}/{centered}"
-
-                    def layernorm(x=x, w=w, b=b, dz=dz, dtype=dtype, centered=centered):
-                        y, mu, rs = tex.layernorm_fwd(x, w, b, 1e-5, None, None, DTYPES[dtype], 0, centered)
-                        return [y, mu, rs] + list(tex.layernorm_bwd(dz, x, mu, rs, w, 0, centered))
-
-                    def rmsnorm(x=x, w=w, dz=dz, dtype=dtype, centered=centered):
-                        y, _, rs = tex.rmsnorm_fwd(x, w, 1e-5, None, None, DTYPES[dtype], 0, centered)
-                        return [y, rs] + list(tex.rmsnorm_bwd(dz, x, rs, w, 0, centered))
-
-                    yield f"layer/{key}", layernorm
-                    yield f"rms/{key}", rmsnorm
+                    yield from norm_calls(dtype, rows, hidden, centered)
+    for hidden in (256, 512, 768, 1024, 1536, 2048, 4096, 8192):  # more rows than a GPU takes at once
+        for dtype in (BF16, FP32):
+            for rows in (1000, 4096):
+                yield from norm_calls(dtype, rows, hidden, False)
     for hidden in (256, 1024, 4096):
         for kind in ("delayed.e4m3", "current.e4m3.False.0.0", "block1.e4m3.True.0.0"):
             make = dict(quantizers())[kind]
