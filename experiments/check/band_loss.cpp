@@ -15,12 +15,6 @@ namespace {
 
 constexpr std::size_t known_scales = std::size_t{1} << 11U;
 
-bool is_power_of_two(float x) {
-  const auto word = std::bit_cast<std::uint32_t>(x);
-  const bool is_normal = word - 0x00800000U < 0x7F000000U;  // and positive
-  return is_normal ? (word & 0x7FFFFFU) == 0 : word < 0x00800000U && std::has_single_bit(word);
-}
-
 bool has_usual_cast(const Recipe& recipe) {
   const Format& format = recipe.format;
   const bool rounds_as_usual = recipe.cast.rounding == Rounding::nearest_even && !recipe.float32_steps;
@@ -34,12 +28,23 @@ float largest_scaled(const Recipe& recipe) {
   return max_value(recipe.format) * (1 + std::ldexp(1.0F, -recipe.format.mantissa_bits - 3));
 }
 
+/// The larger of each two amaxes of a row, as words; the last may be alone.
+void find_amaxes_of_pairs(std::span<const float> runs, std::uint32_t* out) {
+  const std::size_t pairs = runs.size() / 2;
+  for (std::size_t i = 0; i < pairs; ++i) {
+    out[i] = std::bit_cast<std::uint32_t>(std::max(runs[2 * i], runs[2 * i + 1]));
+  }
+  if (runs.size() % 2 != 0) out[pairs] = std::bit_cast<std::uint32_t>(runs.back());
+}
+
 }  // namespace
 
 bool is_beyond(float amax, float scale_inv, double largest) {
-  if (static_cast<double>(amax) <= static_cast<double>(scale_inv) * largest) return false;  // the product is exact
-  if (is_power_of_two(scale_inv)) return !std::isnan(amax);
-  return static_cast<double>(amax) / static_cast<double>(scale_inv) > largest * (1 + 0x1p-22);
+  // A power of two has no fraction, or, where it is subnormal, one bit. Both products are exact.
+  const auto word = std::bit_cast<std::uint32_t>(scale_inv);
+  const bool is_power_of_two = (word & (word < 0x00800000U ? word - 1 : 0x7FFFFFU)) == 0;
+  const double most = is_power_of_two ? largest : largest * (1 + 0x1p-22);
+  return static_cast<double>(amax) > static_cast<double>(scale_inv) * most;
 }
 
 bool BandLoss::knows(const Recipe& recipe, const BandedMatrix& matrix) {
@@ -73,6 +78,10 @@ void BandLoss::find_amaxes(std::span<const float> runs, std::size_t rows) {
   for (std::size_t row = 0; row < rows; ++row) {
     std::uint32_t* const amaxes = &amaxes_[row / tile_.rows * across_];
     const float* const of_row = &runs[row * runs_a_row];
+    if (tile_.rows == 1 && runs_a_tile == 2) {
+      find_amaxes_of_pairs({of_row, runs_a_row}, amaxes);
+      continue;
+    }
     for (std::size_t t = 0; t < across_; ++t) {
       const std::size_t end = std::min(runs_a_row, (t + 1) * runs_a_tile);
       std::uint32_t most = amaxes[t];
@@ -160,7 +169,7 @@ std::size_t BandLoss::clipped_tiles() const {
   const double largest = max_value(recipe_.format);
   std::size_t clipped = 0;
   for (std::size_t t = 0; t < amaxes_.size(); ++t) {
-    if (is_beyond(std::bit_cast<float>(amaxes_[t]), multipliers_[t], largest)) ++clipped;
+    clipped += std::size_t{is_beyond(std::bit_cast<float>(amaxes_[t]), multipliers_[t], largest)};
   }
   return clipped;
 }

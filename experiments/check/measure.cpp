@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <thread>
 #include <type_traits>
+#include <utility>
 
 #include "check/band_loss.hpp"
 #include "check/check.hpp"
@@ -33,25 +34,35 @@ constexpr double pass_share = 0.15;
 
 /// What all bands have to know of a tensor.
 struct WholeTensor {
-  float amax = 0;
-  std::uint64_t not_finite = 0;
+  float amax = 0;  // of the finite elements; 0 where no recipe needs it
   std::size_t rows = 0, columns = 0;
   Format input_type = binary32;  // float64 is rounded to float32
 };
+
+/// Whether a recipe on such a tensor has a scale for all of it.
+bool is_one_tile(const Recipe& recipe, std::size_t rows, std::size_t columns) {
+  const TileShape tile = tile_shape(recipe, Direction::rowwise, rows, columns);
+  return tile.rows == rows && tile.columns == columns && recipe.tile_across == 0;
+}
+
+/// Whether bands need the amax of the whole tensor.
+bool needs_amax(const Recipe& recipe, const WholeTensor& whole) {
+  return has_tensor_scale(recipe) || is_one_tile(recipe, whole.rows, whole.columns);
+}
 
 /// A recipe, and how it takes bands of a tensor.
 class BandRecipe {
  public:
   BandRecipe(const ChosenRecipe& chosen, const WholeTensor& whole) : recipe_(chosen.recipe), whole_(&whole) {
     const TileShape tile = tile_shape(recipe_, Direction::rowwise, whole.rows, whole.columns);
-    is_one_tile_ = tile.rows == whole.rows && tile.columns == whole.columns && recipe_.tile_across == 0;
+    is_one_tile_ = experiments::is_one_tile(recipe_, whole.rows, whole.columns);
     if (!is_one_tile_ && band_unit % tile.rows != 0) {
       refuse(chosen.name, " has a scale for ", tile.rows, " rows; a power of two up to 128, or all, are measured");
     }
     if (is_one_tile_ && !is_given(recipe_)) given_.amaxes = std::span(&whole.amax, 1);
     if (has_tensor_scale(recipe_) && !recipe_.tensor_scale_for_each_row) given_.tensor_amax = whole.amax;
     const BandedMatrix matrix{whole.rows, whole.columns, whole.amax, whole.input_type};
-    if (whole.not_finite == 0 && BandLoss::knows(recipe_, matrix)) loss_.emplace(recipe_, matrix);
+    if (BandLoss::knows(recipe_, matrix)) loss_.emplace(recipe_, matrix);
     const Format& format = recipe_.format;
     code_mask_ = static_cast<std::uint8_t>((1U << (format.bits() - (format.is_signed ? 1 : 0))) - 1);
     most_subnormal_ = static_cast<std::uint8_t>(format.has_subnormals ? (1U << format.mantissa_bits) - 1 : 0);
@@ -86,14 +97,25 @@ struct BandCounts {
   }
 };
 
-/// Calls use(row, magnitudes) for each row of a band; some rows at a time are widened, so that they stay in a core's
-/// cache.
+/// What bands add up, whatever the recipes.
+struct BandFacts {
+  float amax = 0;  // of the finite elements
+  std::uint64_t not_finite = 0;
+
+  void merge(const FiniteAmax& other) {
+    amax = std::max(amax, other.amax);
+    not_finite += other.not_finite;
+  }
+};
+
+/// Calls use(row, magnitudes) for each row of a band; some rows at a time are widened, in `room`, so that they stay in
+/// a core's cache.
 template <typename Use>
-void for_rows_of(const MatrixView& band, const Use& use) {
+void for_rows_of(const MatrixView& band, Buffer<float>& room, const Use& use) {
   constexpr std::size_t some_elements = 4096;
   const std::size_t columns = band.columns();
   const std::size_t some = std::max<std::size_t>(1, some_elements / columns);
-  Buffer<float> room(some * columns);
+  if (room.size() < some * columns) room.resize(some * columns);
   for (std::size_t first = 0; first < band.rows(); first += some) {
     checkpoint();
     const std::size_t count = std::min(some, band.rows() - first);
@@ -106,6 +128,21 @@ void for_rows_of(const MatrixView& band, const Use& use) {
       use(first + row, std::span<const float>(magnitudes).subspan(row * columns, columns));
     }
   }
+}
+
+FiniteAmax amax_of_band(const MatrixView& band) {
+  return band.visit([]<typename T>(std::span<const T> all) {
+    if constexpr (std::is_same_v<T, float> || std::is_same_v<T, BFloat16>) return finite_amax(all);
+    BandFacts facts;
+    Buffer<float> room(std::min(all.size(), scalar_piece));
+    for (std::size_t first = 0; first < all.size(); first += scalar_piece) {
+      const auto some = all.subspan(first, std::min(scalar_piece, all.size() - first));
+      const std::span<float> magnitudes = std::span(room).first(some.size());
+      if constexpr (!std::is_same_v<T, double>) magnitudes_of(some, magnitudes);
+      facts.merge(finite_amax(std::span<const float>(magnitudes)));
+    }
+    return FiniteAmax{facts.amax, facts.not_finite};
+  });
 }
 
 /// Measures bands on one thread.
@@ -121,18 +158,22 @@ class BandMeter {
     const std::size_t columns = band.columns();
     runs_a_row_ = (columns + run_length - 1) / run_length;
     runs_.resize(band.rows() * runs_a_row_);
-    for_rows_of(band, [&](std::size_t row, std::span<const float> magnitudes) {
-      amaxes_of_runs(magnitudes, std::span(runs_).subspan(row * runs_a_row_, runs_a_row_));
+    // 1. What all recipes need of the rows.
+    for_rows_of(band, room_, [&](std::size_t row, std::span<const float> magnitudes) {
+      energies[first + row] = energy_and_amaxes(magnitudes, runs_of(row));
     });
-    // 1. Recipes whose codes nobody needs, all of them on a row while it is in the caches.
+    const FiniteAmax of_runs = finite_amax(std::span<const float>(runs_));
+    is_finite_ = of_runs.not_finite == 0;
+    facts_.merge(is_finite_ ? of_runs : amax_of_band(band));
+    // 2. Recipes whose codes nobody needs, all of them on a row while it is in the caches.
     quantized_.clear();
     without_codes_.clear();
     for (std::size_t i = 0; i < recipes_.size(); ++i) {
-      const bool is_known = losses_[i] && losses_[i]->make_scales(runs_, band.rows());
+      const bool is_known = is_finite_ && losses_[i] && losses_[i]->make_scales(runs_, band.rows());
       (is_known ? without_codes_ : quantized_).push_back(i);
     }
     if (!without_codes_.empty()) add_without_codes(band, first, noises);
-    // 2. All others.
+    // 3. All others.
     if (quantized_.empty()) return;
     take_values(band, first, energies);
     for (const std::size_t i : quantized_) {
@@ -144,10 +185,11 @@ class BandMeter {
     }
   }
   [[nodiscard]] const std::vector<BandCounts>& counts() const { return counts_; }
+  [[nodiscard]] const BandFacts& facts() const { return facts_; }
 
  private:
   void add_without_codes(const MatrixView& band, std::size_t first, std::span<double> noises) {
-    for_rows_of(band, [&](std::size_t row, std::span<const float> magnitudes) {
+    for_rows_of(band, room_, [&](std::size_t row, std::span<const float> magnitudes) {
       for (const std::size_t i : without_codes_) {
         const RowLoss loss = losses_[i]->add_row(row, magnitudes);
         noises[i * whole_.rows + first + row] = loss.noise;
@@ -161,19 +203,21 @@ class BandMeter {
       counts_[i].clipped += losses_[i]->clipped_tiles();
     }
   }
+  [[nodiscard]] std::span<float> runs_of(std::size_t row) {
+    return std::span(runs_).subspan(row * runs_a_row_, runs_a_row_);
+  }
   /// The band in float32, and the same with zeros where it is not finite, whose energy counts.
   void take_values(const MatrixView& band, std::size_t first, std::span<double> energies) {
     values_.resize(band.size());
     band.visit(
         [&](auto all) { std::ranges::transform(all, values_.begin(), [](auto value) { return as_float32(value); }); });
     x_.assign(values_.begin(), values_.end());
-    if (whole_.not_finite == 0) return;
+    if (is_finite_) return;
     std::ranges::replace_if(x_, [](float value) { return !std::isfinite(value); }, 0.F);
     const std::size_t columns = band.columns();
     for (std::size_t row = 0; row < band.rows(); ++row) {
-      energies[first + row] = row_energy(std::span<const float>(x_).subspan(row * columns, columns));
-      amaxes_of_runs(std::span<const float>(x_).subspan(row * columns, columns),
-                     std::span(runs_).subspan(row * runs_a_row_, runs_a_row_));
+      energies[first + row] =
+          energy_and_amaxes(std::span<const float>(x_).subspan(row * columns, columns), runs_of(row));
     }
   }
 
@@ -186,7 +230,7 @@ class BandMeter {
     for (std::size_t row = 0; row < band.rows(); ++row) {
       const std::span<float> back = std::span(back_).subspan(row * q_.columns, band.columns());
       const std::span<const float> values = std::span<const float>(x_).subspan(row * band.columns(), band.columns());
-      if (whole_.not_finite > 0) {
+      if (!is_finite_) {
         for (std::size_t j = 0; j < back.size(); ++j) {
           if (!std::isfinite(values_[row * band.columns() + j])) back[j] = 0;
         }
@@ -250,6 +294,9 @@ class BandMeter {
   Buffer<float> back_;
   std::vector<float> values_, x_, runs_;
   std::size_t runs_a_row_ = 0;
+  bool is_finite_ = true;  // the band
+  BandFacts facts_;
+  Buffer<float> room_;
   Buffer<std::uint8_t> unpacked_;
   std::span<const std::uint8_t> codes_;
 };
@@ -322,22 +369,35 @@ Format format_of(ElementType type) {
 
 /// Whether a thousandth of the elements can hold half of the energy: not where that many of the largest do not. The
 /// bins of Magnitudes are 2^-12 wide, and so is what they make of the energy.
-bool may_be_concentrated(const WholeTensor& whole, std::span<const double> energies) {
-  if (whole.not_finite > 0) return true;
+bool may_be_concentrated(const BandFacts& facts, std::uint64_t size, std::span<const double> energies) {
+  if (facts.not_finite > 0) return true;
   double energy = 0;
   for (const double row : energies) energy += row;
-  const auto few = static_cast<double>(whole.rows) * static_cast<double>(whole.columns) / 1000;
-  const auto amax = static_cast<double>(whole.amax);
+  const auto few = static_cast<double>(size) / 1000;
+  const auto amax = static_cast<double>(facts.amax);
   return few * amax * amax >= 0.49 * energy;
 }
 
 std::optional<Concentration> concentration_of(BandReader& reader) {
-  Magnitudes magnitudes;
+  std::optional<Magnitudes> magnitudes;
   reader.read(
-      pass_share, pass_share, [] { return Magnitudes(); },
+      1, 1, [] { return Magnitudes(); },
       [](Magnitudes& own, const MatrixView& band, std::size_t) { band.visit([&](auto all) { own.add(all); }); },
-      [&](const Magnitudes& own) { magnitudes.merge(own); });
-  return magnitudes.concentration();
+      [&](Magnitudes& own) {
+        if (magnitudes) return magnitudes->merge(own);
+        magnitudes = std::move(own);
+      });
+  return magnitudes->concentration();
+}
+
+/// The amax of the finite elements.
+float amax_of(BandReader& reader) {
+  BandFacts facts;
+  reader.read(
+      0, pass_share, [] { return BandFacts(); },
+      [](BandFacts& own, const MatrixView& band, std::size_t) { own.merge(amax_of_band(band)); },
+      [&](const BandFacts& own) { facts.merge({own.amax, own.not_finite}); });
+  return facts.amax;
 }
 
 double decibels(double energy, double noise) {
@@ -384,38 +444,29 @@ CheckedTensor check_tensor(const TensorStream& stream, std::size_t tensor, const
                            int threads, const Progress& progress) {
   const SourceTensor& facts = stream.facts(tensor);
   CheckedTensor result{.name = facts.name, .own_name = facts.own_name, .rows = facts.rows, .columns = facts.columns};
-  // 1. What the scales of a whole tensor need, and whose energy it is.
+  // 1. The amax, where scales need it.
   WholeTensor whole{.rows = facts.rows, .columns = facts.columns, .input_type = format_of(facts.type)};
-  std::vector<double> energies(facts.rows);
   BandReader reader(stream, tensor, threads, progress);
-  reader.read(
-      0, pass_share, [] { return FiniteAmax{0, 0}; },
-      [&](FiniteAmax& pass, const MatrixView& band, std::size_t first) {
-        for_rows_of(band, [&](std::size_t row, std::span<const float> magnitudes) {
-          const FiniteAmax some = finite_amax(magnitudes);
-          pass.amax = std::max(pass.amax, some.amax);
-          pass.not_finite += some.not_finite;
-          energies[first + row] = row_energy(magnitudes);
-        });
-      },
-      [&](const FiniteAmax& pass) {
-        whole.amax = std::max(whole.amax, pass.amax);
-        whole.not_finite += pass.not_finite;
-      });
-  result.amax = static_cast<double>(whole.amax);
-  result.not_finite = whole.not_finite;
-  if (may_be_concentrated(whole, energies)) result.concentration = concentration_of(reader);
+  const bool has_first_pass =
+      std::ranges::any_of(recipes, [&](const ChosenRecipe& one) { return needs_amax(one.recipe, whole); });
+  if (has_first_pass) whole.amax = amax_of(reader);
   // 2. Each recipe.
   std::vector<BandRecipe> banded;
   for (const ChosenRecipe& recipe : recipes) banded.emplace_back(recipe, whole);
+  std::vector<double> energies(facts.rows);
   std::vector<double> noises(facts.rows * recipes.size());
   std::vector<BandCounts> counts(recipes.size());
+  BandFacts of_all;
   reader.read(
-      pass_share, 1, [&] { return BandMeter(banded, whole); },
+      has_first_pass ? pass_share : 0, 1, [&] { return BandMeter(banded, whole); },
       [&](BandMeter& meter, const MatrixView& band, std::size_t first) { meter.add(band, first, energies, noises); },
       [&](const BandMeter& meter) {
+        of_all.merge({meter.facts().amax, meter.facts().not_finite});
         for (std::size_t i = 0; i < counts.size(); ++i) counts[i].merge(meter.counts()[i]);
       });
+  result.amax = static_cast<double>(of_all.amax);
+  result.not_finite = of_all.not_finite;
+  if (may_be_concentrated(of_all, facts.size(), energies)) result.concentration = concentration_of(reader);
   // 3. What they amount to.
   double energy = 0;
   for (const double row : energies) {

@@ -62,16 +62,77 @@ class ScaleSearch {
 
 }  // namespace
 
+double Magnitudes::lower_end(std::size_t bin) {
+  return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bin) << dropped_bits));
+}
+
+void Magnitudes::count(std::uint32_t word, std::uint64_t elements) {
+  const std::uint32_t bin = word >> dropped_bits;
+  std::vector<std::uint64_t>& of_binade = counts_[bin / bins_of_binade];
+  if (of_binade.empty()) of_binade.resize(bins_of_binade);
+  of_binade[bin % bins_of_binade] += elements;
+  size_ += elements;
+}
+
+template <typename Use>
+void Magnitudes::for_bins(const Use& use) const {
+  for (std::size_t binade = 0; binade < binades; ++binade) {
+    for (std::size_t i = binade == 0 ? 1 : 0; i < counts_[binade].size(); ++i) {
+      if (counts_[binade][i] > 0) use(lower_end(binade * bins_of_binade + i), counts_[binade][i]);
+    }
+  }
+}
+
+template <typename Use>
+void Magnitudes::for_bins_downward(const Use& use) const {
+  for (std::size_t binade = binades; binade-- > 0;) {
+    for (std::size_t i = counts_[binade].size(); i-- > (binade == 0 ? 1U : 0U);) {
+      if (counts_[binade][i] > 0 && !use(lower_end(binade * bins_of_binade + i), counts_[binade][i])) return;
+    }
+  }
+}
+
 void Magnitudes::add(float x) {
   const float magnitude = std::fabs(x);
   if (!(magnitude <= std::numeric_limits<float>::max())) return;
-  ++counts_[std::bit_cast<std::uint32_t>(magnitude) >> dropped_bits];
-  ++size_;
+  count(std::bit_cast<std::uint32_t>(magnitude), 1);
   amax_ = std::max(amax_, magnitude);
 }
 
+void Magnitudes::add(std::span<const float> values) {
+  for (const float x : values) add(x);
+}
+void Magnitudes::add(std::span<const double> values) {
+  for (const double x : values) add(as_float32(x));
+}
+void Magnitudes::add(std::span<const Half> values) {
+  for (const Half x : values) add(as_float32(x));
+}
+void Magnitudes::add(std::span<const BFloat16> values) {
+  // Neighbours are counted in tables of their own: to count the same word twice in a row takes long in one table.
+  constexpr std::size_t tables = 2;
+  constexpr std::size_t words = std::size_t{1} << 15U;
+  constexpr std::size_t piece = std::size_t{1} << 18U;  // whose counts fit in 32 bits
+  std::vector<std::uint32_t> counts(tables * words);
+  for (std::size_t first = 0; first < values.size(); first += piece) {
+    std::ranges::fill(counts, 0U);
+    const std::span<const BFloat16> some = values.subspan(first, std::min(piece, values.size() - first));
+    for (std::size_t i = 0; i < some.size(); ++i) ++counts[i % tables * words + (some[i].bits & (words - 1))];
+    for (std::uint32_t word = 0; word < 0x7F80U; ++word) {
+      const std::uint32_t elements = counts[word] + counts[words + word];
+      if (elements == 0) continue;
+      count(word << 16U, elements);
+      amax_ = std::max(amax_, std::bit_cast<float>(word << 16U));
+    }
+  }
+}
+
 void Magnitudes::merge(const Magnitudes& other) {
-  std::ranges::transform(counts_, other.counts_, counts_.begin(), std::plus<>());
+  for (std::size_t binade = 0; binade < binades; ++binade) {
+    const std::vector<std::uint64_t>& theirs = other.counts_[binade];
+    if (counts_[binade].size() < theirs.size()) counts_[binade].resize(theirs.size());
+    std::ranges::transform(theirs, counts_[binade], counts_[binade].begin(), std::plus<>());
+  }
   size_ += other.size_;
   amax_ = std::max(amax_, other.amax_);
 }
@@ -80,29 +141,24 @@ std::optional<Concentration> Magnitudes::concentration() const {
   constexpr std::uint64_t least_size = 1000;
   constexpr double least_share = 0.5;
   if (size_ < least_size) return std::nullopt;
-  const auto value = [](std::size_t bin) {
-    return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bin) << dropped_bits));
-  };
   double energy = 0;
-  for (std::size_t bin = 1; bin < bins; ++bin) {
-    if (counts_[bin] > 0) energy += static_cast<double>(counts_[bin]) * value(bin) * value(bin);
-  }
+  for_bins([&](double value, std::uint64_t count) { energy += static_cast<double>(count) * value * value; });
   std::optional<Concentration> widest;
   double widest_gap = 0;
   Concentration above{0, 0};
   double before = 0;
-  for (std::size_t bin = bins; bin-- > 1;) {
-    if (counts_[bin] == 0) continue;
+  for_bins_downward([&](double value, std::uint64_t count) {
     // The elements above this bin stand out by the gap before it.
-    if (above.elements > 0 && above.share >= least_share && before / value(bin) > widest_gap) {
-      widest_gap = before / value(bin);
+    if (above.elements > 0 && above.share >= least_share && before / value > widest_gap) {
+      widest_gap = before / value;
       widest = above;
     }
-    above.elements += counts_[bin];
-    above.share += static_cast<double>(counts_[bin]) * value(bin) * value(bin) / energy;
-    before = value(bin);
-    if (above.elements > size_ / 1000) return widest;
-  }
+    above.elements += count;
+    above.share += static_cast<double>(count) * value * value / energy;
+    before = value;
+    return above.elements <= size_ / 1000;
+  });
+  if (above.elements > size_ / 1000) return widest;
   // All that is not zero is among a thousandth.
   if (above.elements > 0) return above;
   return std::nullopt;
@@ -113,11 +169,10 @@ std::optional<BestScale> Magnitudes::best_scale(const Format& format) const {
   if (amax_ == 0) return std::nullopt;
   std::vector<float> values;
   std::vector<double> counts;
-  for (std::size_t bin = 1; bin < bins; ++bin) {
-    if (counts_[bin] == 0) continue;
-    values.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bin) << dropped_bits));
-    counts.push_back(static_cast<double>(counts_[bin]));
-  }
+  for_bins([&](double value, std::uint64_t count) {
+    values.push_back(static_cast<float>(value));
+    counts.push_back(static_cast<double>(count));
+  });
   if (values.empty()) return std::nullopt;  // all so small that their bin is that of zero
   ScaleSearch search(format, std::move(values), std::move(counts));
   // 1. All binades.

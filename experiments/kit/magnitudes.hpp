@@ -2,6 +2,7 @@
 // How many elements of a tensor have which magnitude: whose energy it is, and which scale of a cast loses least.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -25,13 +26,10 @@ struct Concentration {
 /// float16 and all formats of 8 bits are counted exactly, and others to 2^-12 of themselves.
 class Magnitudes {
  public:
-  Magnitudes() : counts_(bins) {}
-
-  template <typename T>
-  void add(std::span<const T> values) {
-    for (const T x : values) add(as_float32(x));
-  }
-  void add(float x);
+  void add(std::span<const float> values);
+  void add(std::span<const double> values);
+  void add(std::span<const Half> values);
+  void add(std::span<const BFloat16> values);
   void merge(const Magnitudes& other);
 
   [[nodiscard]] std::uint64_t size() const { return size_; }
@@ -48,9 +46,20 @@ class Magnitudes {
 
  private:
   static constexpr int dropped_bits = 11;
-  static constexpr std::size_t bins = std::size_t{1} << (31 - dropped_bits);
+  static constexpr std::size_t binades = 255;  // of finite numbers
+  static constexpr std::size_t bins_of_binade = std::size_t{1} << (23 - dropped_bits);
 
-  std::vector<std::uint64_t> counts_;
+  static double lower_end(std::size_t bin);
+  void add(float x);
+  void count(std::uint32_t word, std::uint64_t elements);
+  /// Calls use(magnitude, count) for each bin that has elements, but for that of zero, in order; downward while it
+  /// says true.
+  template <typename Use>
+  void for_bins(const Use& use) const;
+  template <typename Use>
+  void for_bins_downward(const Use& use) const;
+
+  std::array<std::vector<std::uint64_t>, binades> counts_;  // empty where a binade has no elements
   std::uint64_t size_ = 0;
   float amax_ = 0;
 };

@@ -65,26 +65,16 @@ HWY_ATTR double RowNoise(const float* back, const float* x, std::size_t count) {
   return AddedUp(sums);
 }
 
-HWY_ATTR double RowEnergy(const float* x, std::size_t count) {
-  const SumDoubles d;
-  const SumFloats df;
-  SumLanes sums = {};
-  const std::size_t whole = count / lanes_of_sums * lanes_of_sums;
-  AddSquaresOf(whole, sums, [&](std::size_t i) HWY_ATTR { return hn::PromoteTo(d, hn::LoadU(df, x + i)); });
-  float last[lanes_of_sums] = {};
-  std::copy(x + whole, x + count, last);
-  AddSquaresOf(lanes_of_sums, sums, [&](std::size_t i) HWY_ATTR { return hn::PromoteTo(d, hn::LoadU(df, last + i)); });
-  return AddedUp(sums);
-}
-
-/// Counts in the lanes of a vector, of some 1000 elements.
-struct LossCounts {
+/// What a row adds up, in the lanes of vectors: counts, and the sums of squares, lane i % 8 for element i.
+struct LossSums {
+  static constexpr std::size_t parts = lanes_of_sums / hn::MaxLanes(SumDoubles());
   hn::Vec<WideWords> zeroed, subnormal;
+  hn::Vec<SumDoubles> noise[parts];
 };
 
-HWY_INLINE hn::Vec<WideWords> OneWhere(hn::Mask<WideFloats> mask) {
-  const WideWords dw;
-  return hn::And(hn::BitCast(dw, hn::VecFromMask(WideFloats(), mask)), hn::Set(dw, 1U));
+/// The counts, one more in each lane where the mask is true: a true lane is all ones, which is -1.
+HWY_INLINE hn::Vec<WideWords> CountedWhere(hn::Mask<WideFloats> mask, hn::Vec<WideWords> counts) {
+  return hn::Sub(counts, hn::BitCast(WideWords(), hn::VecFromMask(WideFloats(), mask)));
 }
 
 /// Magnitudes rounded to nearest even: the power of two whose ulp is the spacing of a magnitude's binade is added and
@@ -102,67 +92,75 @@ HWY_INLINE hn::Vec<WideFloats> RoundedTo(const RoundedPrecision& precision, hn::
 /// it can be cut off first.
 template <bool kDivides, bool kRoundsProduct>
 HWY_INLINE hn::Vec<WideFloats> CameBack(const SaturatingCast& cast, hn::Vec<WideFloats> x, hn::Vec<WideFloats> factor,
-                                        hn::Vec<WideFloats> multiplier, LossCounts& counts) {
+                                        hn::Vec<WideFloats> multiplier, LossSums& sums) {
   const WideFloats df;
+  const WideWords dw;
   auto scaled = kDivides ? hn::Div(x, factor) : hn::Mul(x, factor);
   scaled = hn::Min(scaled, hn::Set(df, cast.largest));
   if constexpr (kRoundsProduct) scaled = RoundedTo(cast.product, scaled);
   const auto value = RoundedTo(cast.format, scaled);
   const auto back = hn::Mul(value, multiplier);
   const auto zero = hn::Zero(df);
-  const auto is_subnormal = hn::And(hn::Lt(value, hn::Set(df, cast.format.smallest_normal)), hn::Gt(value, zero));
-  counts.zeroed = hn::Add(counts.zeroed, OneWhere(hn::And(hn::Eq(back, zero), hn::Gt(x, zero))));
-  counts.subnormal = hn::Add(counts.subnormal, OneWhere(is_subnormal));
+  // Zero, less one, is the largest word.
+  const auto one = hn::Set(dw, 1U);
+  const auto least_normal = hn::BitCast(dw, hn::Set(df, cast.format.smallest_normal));
+  const auto is_subnormal = hn::Lt(hn::Sub(hn::BitCast(dw, value), one), hn::Sub(least_normal, one));
+  sums.zeroed = CountedWhere(hn::And(hn::Eq(back, zero), hn::Gt(x, zero)), sums.zeroed);
+  sums.subnormal = CountedWhere(hn::RebindMask(df, is_subnormal), sums.subnormal);
   return back;
 }
 
-/// The elements of a tile, or a part of one, as they come back.
+/// Adds a run of elements: those from `count` on are zeros that fill it up.
 template <bool kDivides, bool kRoundsProduct>
-HWY_INLINE void CastTile(const SaturatingCast& cast, const float* x, std::size_t count, float factor, float multiplier,
-                         float* back, LossCounts& counts) {
+HWY_INLINE void AddRun(const SaturatingCast& cast, const float* x, std::size_t count, hn::Vec<WideFloats> factor,
+                       hn::Vec<WideFloats> multiplier, LossSums& sums) {
   const WideFloats df;
-  const auto factors = hn::Set(df, factor);
-  const auto multipliers = hn::Set(df, multiplier);
-  const std::size_t lanes = hn::Lanes(df);
-  std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    hn::StoreU(CameBack<kDivides, kRoundsProduct>(cast, hn::LoadU(df, x + i), factors, multipliers, counts), df,
-               back + i);
+  const SumDoubles d;
+  const SumFloats dsum;
+  constexpr std::size_t lanes = hn::MaxLanes(df);
+  constexpr std::size_t sum_lanes = hn::MaxLanes(d);
+  HWY_ALIGN float back[run_length];
+  for (std::size_t i = 0; i < run_length; i += lanes) {
+    hn::Store(CameBack<kDivides, kRoundsProduct>(cast, hn::LoadU(df, x + i), factor, multiplier, sums), df, back + i);
   }
-  if (i == count) return;
-  float last[run_length] = {};  // zeros, which are not counted, fill it up
-  std::copy(x + i, x + count, last);
-  hn::StoreU(CameBack<kDivides, kRoundsProduct>(cast, hn::LoadU(df, last), factors, multipliers, counts), df, last);
-  std::copy(last, last + (count - i), back + i);
+  if (count < run_length) std::fill(back + count, back + run_length, 0.0F);
+  for (std::size_t i = 0; i < run_length; i += sum_lanes) {
+    auto& sum = sums.noise[i % lanes_of_sums / sum_lanes];
+    const auto error = hn::Sub(hn::PromoteTo(d, hn::Load(dsum, back + i)), hn::PromoteTo(d, hn::LoadU(dsum, x + i)));
+    sum = hn::Add(sum, hn::Mul(error, error));
+  }
 }
 
+/// Precondition: tiles are whole runs, but for the last.
 template <bool kDivides, bool kRoundsProduct>
 HWY_INLINE RowLoss LossOf(const SaturatingCast& cast, const float* x, std::size_t count, std::size_t tile,
                           const float* factors, const float* multipliers) {
-  constexpr std::size_t piece = 1024;
+  const WideFloats df;
   const WideWords dw;
-  HWY_ALIGN float back[piece];
-  SumLanes sums = {};
-  RowLoss loss;
-  std::size_t t = 0;
-  std::size_t tile_end = std::min(tile, count);
-  for (std::size_t first = 0; first < count; first += piece) {
-    const std::size_t end = std::min(count, first + piece);
-    LossCounts counts{hn::Zero(dw), hn::Zero(dw)};
-    for (std::size_t i = first; i < end;) {
-      const std::size_t stop = std::min(end, tile_end);
-      CastTile<kDivides, kRoundsProduct>(cast, x + i, stop - i, factors[t], multipliers[t], back + (i - first), counts);
-      i = stop;
-      if (stop < tile_end) continue;
-      ++t;
-      tile_end = std::min(tile_end + tile, count);
+  const SumDoubles d;
+  LossSums sums;
+  sums.zeroed = sums.subnormal = hn::Zero(dw);
+  for (auto& part : sums.noise) part = hn::Zero(d);
+  for (std::size_t t = 0, i = 0; i < count; ++t) {
+    const auto factor = hn::Set(df, factors[t]);
+    const auto multiplier = hn::Set(df, multipliers[t]);
+    const std::size_t end = std::min(count - i, tile) + i;
+    for (; i + run_length <= end; i += run_length) {
+      AddRun<kDivides, kRoundsProduct>(cast, x + i, run_length, factor, multiplier, sums);
     }
-    AddNoise(back, x + first, end - first, sums);
-    loss.zeroed += hn::GetLane(hn::SumOfLanes(dw, counts.zeroed));
-    loss.subnormal += hn::GetLane(hn::SumOfLanes(dw, counts.subnormal));
+    if (i == end) continue;
+    float last[run_length] = {};
+    std::copy(x + i, x + end, last);
+    AddRun<kDivides, kRoundsProduct>(cast, last, end - i, factor, multiplier, sums);
+    i = end;
   }
-  loss.noise = AddedUp(sums);
-  return loss;
+  SumLanes lanes;
+  for (std::size_t part = 0; part < LossSums::parts; ++part) {
+    hn::StoreU(sums.noise[part], d, &lanes[part * hn::MaxLanes(d)]);
+  }
+  return {.noise = AddedUp(lanes),
+          .zeroed = hn::GetLane(hn::SumOfLanes(dw, sums.zeroed)),
+          .subnormal = hn::GetLane(hn::SumOfLanes(dw, sums.subnormal))};
 }
 
 HWY_ATTR RowLoss Loss(const SaturatingCast& cast, const float* x, std::size_t count, std::size_t tile,
@@ -175,19 +173,41 @@ HWY_ATTR RowLoss Loss(const SaturatingCast& cast, const float* x, std::size_t co
                       : LossOf<false, false>(cast, x, count, tile, factors, multipliers);
 }
 
-HWY_ATTR void RunAmaxes(const float* x, std::size_t count, float* out) {
+/// The sum of squares, and the amaxes of runs.
+HWY_ATTR double EnergyAndAmaxes(const float* x, std::size_t count, float* amaxes) {
   const WideFloats df;
-  const std::size_t lanes = hn::Lanes(df);
+  const WideWords dw;
+  const SumDoubles d;
+  const SumFloats dsum;
+  constexpr std::size_t sum_lanes = hn::MaxLanes(d);
+  // Magnitudes as integers have the order of the numbers, with NaN above all.
+  const auto magnitudes = [&](const float* from) HWY_ATTR {
+    return hn::And(hn::BitCast(dw, hn::LoadU(df, from)), hn::Set(dw, 0x7FFFFFFFU));
+  };
+  hn::Vec<SumDoubles> sums[lanes_of_sums / sum_lanes];
+  for (auto& part : sums) part = hn::Zero(d);
+  const auto add_run = [&](const float* from) HWY_ATTR {
+    auto most = magnitudes(from);
+    for (std::size_t k = hn::Lanes(df); k < run_length; k += hn::Lanes(df)) most = hn::Max(most, magnitudes(from + k));
+    *amaxes++ = std::bit_cast<float>(hn::GetLane(hn::MaxOfLanes(dw, most)));
+    for (std::size_t i = 0; i < run_length; i += sum_lanes) {
+      auto& sum = sums[i % lanes_of_sums / sum_lanes];
+      const auto value = hn::PromoteTo(d, hn::LoadU(dsum, from + i));
+      sum = hn::Add(sum, hn::Mul(value, value));
+    }
+  };
   std::size_t i = 0;
-  for (; i + run_length <= count; i += run_length) {
-    auto most = hn::Abs(hn::LoadU(df, x + i));
-    for (std::size_t k = lanes; k < run_length; k += lanes) most = hn::Max(most, hn::Abs(hn::LoadU(df, x + i + k)));
-    *out++ = hn::GetLane(hn::MaxOfLanes(df, most));
+  for (; i + run_length <= count; i += run_length) add_run(x + i);
+  if (i < count) {
+    float last[run_length] = {};
+    std::copy(x + i, x + count, last);
+    add_run(last);
   }
-  if (i == count) return;
-  float most = 0;
-  for (; i < count; ++i) most = std::max(most, x[i] < 0 ? -x[i] : x[i]);
-  *out = most;
+  SumLanes lanes;
+  for (std::size_t part = 0; part < lanes_of_sums / sum_lanes; ++part) {
+    hn::StoreU(sums[part], d, &lanes[part * sum_lanes]);
+  }
+  return AddedUp(lanes);
 }
 
 HWY_ATTR FiniteAmax AmaxOf(const float* x, std::size_t count) {
@@ -214,6 +234,34 @@ HWY_ATTR FiniteAmax AmaxOf(const float* x, std::size_t count) {
   return all;
 }
 
+/// The same of bfloat16, as words.
+HWY_ATTR FiniteAmax AmaxOfBFloats(const std::uint16_t* x, std::size_t count) {
+  constexpr std::size_t most_lanes = 32;
+  const hn::CappedTag<std::uint16_t, most_lanes> d;
+  const auto infinity = hn::Set(d, std::uint16_t{0x7F80U});
+  const std::size_t lanes = hn::Lanes(d);
+  FiniteAmax all{0, 0};
+  auto most = hn::Zero(d);
+  const auto add = [&](const std::uint16_t* from) HWY_ATTR {
+    const auto magnitude = hn::And(hn::LoadU(d, from), hn::Set(d, std::uint16_t{0x7FFFU}));
+    const auto finite = hn::Lt(magnitude, infinity);
+    all.not_finite += lanes - hn::CountTrue(d, finite);
+    most = hn::Max(most, hn::IfThenElseZero(finite, magnitude));
+  };
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes) add(x + i);
+  if (i < count) {
+    std::uint16_t last[most_lanes] = {};
+    std::copy(x + i, x + count, last);
+    add(last);
+  }
+  HWY_ALIGN std::uint16_t mosts[most_lanes] = {};
+  hn::Store(most, d, mosts);
+  const std::uint16_t largest = *std::max_element(mosts, mosts + lanes);
+  all.amax = std::bit_cast<float>(std::uint32_t{largest} << 16U);
+  return all;
+}
+
 HWY_ATTR void BFloatMagnitudes(const std::uint16_t* x, std::size_t count, float* out) {
   const WideFloats df;
   const WideWords dw;
@@ -234,10 +282,10 @@ HWY_AFTER_NAMESPACE();
 namespace fp8lab::experiments {
 
 HWY_EXPORT(RowNoise);
-HWY_EXPORT(RowEnergy);
 HWY_EXPORT(Loss);
-HWY_EXPORT(RunAmaxes);
+HWY_EXPORT(EnergyAndAmaxes);
 HWY_EXPORT(AmaxOf);
+HWY_EXPORT(AmaxOfBFloats);
 HWY_EXPORT(BFloatMagnitudes);
 
 namespace {
@@ -281,14 +329,16 @@ void magnitudes_of(std::span<const BFloat16> x, std::span<float> out) {
   HWY_DYNAMIC_DISPATCH(BFloatMagnitudes)(reinterpret_cast<const std::uint16_t*>(x.data()), x.size(), out.data());
 }
 
-double row_energy(std::span<const float> x) { return HWY_DYNAMIC_DISPATCH(RowEnergy)(x.data(), x.size()); }
 double row_noise(std::span<const float> back, std::span<const float> x) {
   return HWY_DYNAMIC_DISPATCH(RowNoise)(back.data(), x.data(), x.size());
 }
-void amaxes_of_runs(std::span<const float> x, std::span<float> out) {
-  HWY_DYNAMIC_DISPATCH(RunAmaxes)(x.data(), x.size(), out.data());
+double energy_and_amaxes(std::span<const float> x, std::span<float> amaxes) {
+  return HWY_DYNAMIC_DISPATCH(EnergyAndAmaxes)(x.data(), x.size(), amaxes.data());
 }
 FiniteAmax finite_amax(std::span<const float> x) { return HWY_DYNAMIC_DISPATCH(AmaxOf)(x.data(), x.size()); }
+FiniteAmax finite_amax(std::span<const BFloat16> x) {
+  return HWY_DYNAMIC_DISPATCH(AmaxOfBFloats)(reinterpret_cast<const std::uint16_t*>(x.data()), x.size());
+}
 
 }  // namespace fp8lab::experiments
 #endif

@@ -44,12 +44,11 @@ void magnitudes_of(std::span<const float> x, std::span<float> out);
 void magnitudes_of(std::span<const Half> x, std::span<float> out);
 void magnitudes_of(std::span<const BFloat16> x, std::span<float> out);
 
-/// The sum of squares.
-[[nodiscard]] double row_energy(std::span<const float> x);
 /// The sum of the squares of back - x.
 [[nodiscard]] double row_noise(std::span<const float> back, std::span<const float> x);
-/// The largest magnitude of each run of 16 elements; the last run may have fewer.
-void amaxes_of_runs(std::span<const float> x, std::span<float> out);
+/// The sum of squares; and the largest magnitude of each run of 16 elements, not finite where an element is not. The
+/// last run may have fewer.
+[[nodiscard]] double energy_and_amaxes(std::span<const float> x, std::span<float> amaxes);
 inline constexpr std::size_t run_length = 16;
 /// The largest magnitude that is finite, and how many are not.
 struct FiniteAmax {
@@ -57,5 +56,6 @@ struct FiniteAmax {
   std::uint64_t not_finite;
 };
 [[nodiscard]] FiniteAmax finite_amax(std::span<const float> x);
+[[nodiscard]] FiniteAmax finite_amax(std::span<const BFloat16> x);
 
 }  // namespace fp8lab::experiments

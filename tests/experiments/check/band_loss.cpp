@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -103,7 +104,7 @@ bool same_losses(const LossMatrix<T>& matrix, const Recipe& recipe, Mismatches& 
   if (std::is_same_v<T, BFloat16>) banded.input_type = bfloat16;
   for (std::size_t row = 0; row < matrix.rows; ++row) {
     const auto values = std::span<const float>(magnitudes).subspan(row * matrix.columns, matrix.columns);
-    experiments::amaxes_of_runs(values, std::span(runs).subspan(row * runs_a_row, runs_a_row));
+    (void)experiments::energy_and_amaxes(values, std::span(runs).subspan(row * runs_a_row, runs_a_row));
     banded.amax = std::max(banded.amax, experiments::finite_amax(values).amax);
   }
   if (!BandLoss::knows(recipe, banded)) return false;
@@ -170,6 +171,52 @@ TEST_CASE("band loss: without codes it is what quantize() and dequantize() make,
   CHECK(known >= targets().size() * 40);
 }
 
+TEST_CASE("band loss: energies and amaxes are those of plain loops, and tell what is not finite, on every target") {
+  const UnforceTarget unforce;
+  std::vector<BFloat16> words;
+  for (std::size_t i = 0; i < 300; ++i) words.push_back(loss_word<BFloat16>(loss_value(i % 7, i, 5)));
+  words[40] = {0x7F80};   // infinity
+  words[113] = {0xFFC1};  // NaN
+  words[299] = {0x7F81};
+  std::vector<float> x(words.size());
+  std::ranges::transform(words, x.begin(), [](BFloat16 word) { return widened(word); });
+  for (const std::string_view target : targets()) {
+    force_target(target);
+    for (const std::size_t size : {300, 299, 113, 40, 33, 16, 15, 1}) {
+      INFO(size << " elements on " << target);
+      // 1. What a plain loop finds.
+      float amax = 0;
+      std::uint64_t not_finite = 0;
+      std::array<double, 8> lanes{};
+      std::vector<float> amaxes((size + 15) / 16);
+      for (std::size_t i = 0; i < size; ++i) {
+        const float magnitude = std::fabs(x[i]);
+        if (std::isfinite(magnitude)) amax = std::max(amax, magnitude);
+        if (!std::isfinite(magnitude)) ++not_finite;
+        float& of_run = amaxes[i / 16];
+        if (std::isfinite(of_run) && !(magnitude <= of_run)) of_run = magnitude;
+        lanes[i % 8] += static_cast<double>(magnitude) * static_cast<double>(magnitude);
+      }
+      const double energy =
+          ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+      // 2. The same, many at a time.
+      const experiments::FiniteAmax of_words = experiments::finite_amax(std::span<const BFloat16>(words).first(size));
+      CHECK(of_words.amax == amax);
+      CHECK(of_words.not_finite == not_finite);
+      const experiments::FiniteAmax of_floats = experiments::finite_amax(std::span<const float>(x).first(size));
+      CHECK(of_floats.amax == amax);
+      CHECK(of_floats.not_finite == not_finite);
+      std::vector<float> made(amaxes.size());
+      const double sum = experiments::energy_and_amaxes(std::span<const float>(x).first(size), made);
+      CHECK((std::isnan(energy) ? std::isnan(sum) : sum == energy));
+      for (std::size_t run = 0; run < made.size(); ++run) {
+        CHECK(std::isfinite(made[run]) == std::isfinite(amaxes[run]));
+        if (std::isfinite(amaxes[run])) CHECK(made[run] == amaxes[run]);
+      }
+    }
+  }
+}
+
 TEST_CASE("band loss: tiles whose amax is beyond the largest value are told by the quotient in double") {
   CHECK(!experiments::is_beyond(448, 1, 448));
   CHECK(experiments::is_beyond(449, 1, 448));
@@ -178,6 +225,13 @@ TEST_CASE("band loss: tiles whose amax is beyond the largest value are told by t
   CHECK(experiments::is_beyond(1, 0, 448));
   CHECK(!experiments::is_beyond(0, 0, 448));
   CHECK(!experiments::is_beyond(1, nan, 448));
+  CHECK(!experiments::is_beyond(nan, 0.25F, 448));
+  // A power of two is exact, subnormal or not; other scales may be rounded by 2^-23.
+  CHECK(experiments::is_beyond(std::nextafter(448 * 0.25F, 1000.0F), 0.25F, 448));
+  CHECK(experiments::is_beyond(std::nextafter(448 * 0x1p-140F, 1.0F), 0x1p-140F, 448));
+  CHECK(!experiments::is_beyond(448 * 0x1p-140F, 0x1p-140F, 448));
+  CHECK(!experiments::is_beyond(448 * 0x1.8p-140F, 0x1.8p-140F, 448));
+  CHECK(experiments::is_beyond(std::numeric_limits<float>::max(), 0x1p100F, 448));
 }
 
 }  // namespace fp8lab::tests

@@ -174,6 +174,37 @@ TEST_CASE("check: what is planted is told with its row, and blocks that it does 
   CHECK(result.tensors[3].zero_rows == rows);
 }
 
+TEST_CASE("check: a number that is not finite changes the measures of its own band alone") {
+  // A band has 128 rows of 4096 columns; both halves have the same amax, so that scales of the tensor are the same.
+  constexpr std::size_t rows = 128;
+  constexpr std::size_t columns = 4096;
+  std::vector<BFloat16> both = check_weights(2 * rows * columns, 11);
+  both[5] = both[(rows + 100) * columns + 9] = {0x4348};  // 200
+  both[(rows + 100) * columns + 77] = {0x7FC0};           // NaN
+  const std::span<const BFloat16> all(both);
+  const auto part = [&](std::size_t first, std::size_t count) {
+    return HeldTensor{.values = MatrixView(all.subspan(first * columns, count * columns), count, columns), .name = "w"};
+  };
+  const auto measured = [&](std::size_t first, std::size_t count) {
+    return run_check(check_arguments_of({part(first, count)})).tensors[0];
+  };
+  const CheckedTensor whole = measured(0, 2 * rows);
+  const CheckedTensor upper = measured(0, rows);
+  const CheckedTensor lower = measured(rows, rows);
+  CHECK(whole.not_finite == 1);
+  CHECK(whole.amax == 200);
+  CHECK(std::abs(whole.rms * whole.rms - (upper.rms * upper.rms + lower.rms * lower.rms) / 2) < 1e-12);
+  for (std::size_t i = 0; i < whole.recipes.size(); ++i) {
+    INFO(check_arguments_of({}).recipes[i].name);
+    const CheckedRecipe& a = upper.recipes[i];
+    const CheckedRecipe& b = lower.recipes[i];
+    CHECK(whole.recipes[i].zeroed == a.zeroed + b.zeroed);
+    CHECK(whole.recipes[i].subnormal == a.subnormal + b.subnormal);
+    CHECK(whole.recipes[i].blocks == (i == 0 ? 1 : a.blocks + b.blocks));  // modelopt_fp8 has one
+    if (i > 0) CHECK(whole.recipes[i].clipped_blocks == a.clipped_blocks + b.clipped_blocks);
+  }
+}
+
 TEST_CASE("check: a run goes on from what is kept, in any order, and gives the same") {
   const Scratch scratch;
   for (const char* name : {"a", "b", "c"}) {

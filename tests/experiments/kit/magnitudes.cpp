@@ -9,6 +9,7 @@
 #include "cast/cast.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/widen.hpp"
 #include "fp8lab/reference/measure/distributions.hpp"
 #include "scaling/scaling.hpp"
 #include "support.hpp"
@@ -45,6 +46,39 @@ double elementwise_sqnr(const std::vector<float>& values, double scale) {
 }
 
 }  // namespace
+
+TEST_CASE("magnitudes: bfloat16 is counted as the same values in float32, in parts or at once") {
+  std::vector<float> values = uniform_values(300'001);
+  values[7] = 1e5F;
+  values[300'000] = -2e5F;
+  values[11] = 1e-40F;  // subnormal
+  values[13] = nan;
+  values[14] = 0;
+  std::vector<BFloat16> words;
+  for (float& x : values) {
+    words.push_back({static_cast<std::uint16_t>(encode(bfloat16, CastPolicy{}, x))});
+    if (words.size() == 13) words.back() = {0x7F80};  // infinity
+    x = widened(words.back());
+  }
+  const Magnitudes floats = magnitudes_of(values);
+  Magnitudes whole;
+  whole.add(std::span<const BFloat16>(words));
+  Magnitudes parts;
+  parts.add(std::span<const BFloat16>(words).first(12));
+  Magnitudes rest;
+  rest.add(std::span<const BFloat16>(words).subspan(12));
+  parts.merge(rest);
+  REQUIRE(floats.concentration());
+  CHECK(floats.concentration()->elements == 2);
+  CHECK(floats.size() == values.size() - 2);
+  for (const Magnitudes* made : {&whole, &parts}) {
+    CHECK(made->size() == floats.size());
+    CHECK(made->amax() == floats.amax());
+    CHECK(made->concentration()->elements == floats.concentration()->elements);
+    CHECK(made->concentration()->share == floats.concentration()->share);
+    CHECK(made->best_scale(e4m3)->scale == floats.best_scale(e4m3)->scale);
+  }
+}
 
 TEST_CASE("magnitudes: the few elements that hold most of the energy are counted, up to the widest gap") {
   std::vector<float> values = uniform_values(1 << 16);
