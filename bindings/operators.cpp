@@ -520,6 +520,13 @@ void bind_optimizers(py::module_& module) {
              py::arg("param"), py::arg("m"), py::arg("v"), py::arg("remainder").noconvert(), py::arg("options"));
 }
 
+SpecialInstruction instruction_of(const std::string& name, const std::string& type, std::optional<bool> ftz) {
+  const std::optional<Subnormals> subnormals =
+      ftz ? std::optional(*ftz ? Subnormals::flushed : Subnormals::kept) : std::nullopt;
+  return special_instruction(find_value<SpecialFunction>("name", name), find_value<SpecialType>("dtype", type),
+                             subnormals);
+}
+
 }  // namespace
 
 void bind_operators(py::module_& module) {
@@ -534,16 +541,29 @@ void bind_operators(py::module_& module) {
       py::arg("name"), py::arg("x").noconvert(), py::arg("out").noconvert(), py::arg("threads"));
   module.def("special_functions", [] { return words_of(special_functions); });
   module.def("special_units", [] { return words_of(special_units); });
+  module.def("special_types", [] { return words_of(special_types); });
   module.def(
       "special_function",
-      [](const std::string& units, const std::string& name, bool ftz, const Array<float>& x, Array<float> out,
-         int threads) {
+      [](const std::string& units, const std::string& name, std::optional<bool> ftz, const Array<float>& x,
+         Array<float> out, int threads) {
         const auto to = mutable_view(out);
+        const SpecialInstruction instruction = instruction_of(name, "float32", ftz);
         const py::gil_scoped_release release;
-        apply_special_function(find_value<SpecialUnits>("units", units), find_value<SpecialFunction>("name", name),
-                               ftz ? Subnormals::flushed : Subnormals::kept, view(x), to, threads);
+        apply_special_function(find_value<SpecialUnits>("units", units), instruction.function, instruction.subnormals,
+                               view(x), to, threads);
       },
       py::arg("units"), py::arg("name"), py::arg("ftz"), py::arg("x").noconvert(), py::arg("out").noconvert(),
+      py::arg("threads"));
+  module.def(
+      "special_instruction",
+      [](const std::string& units, const std::string& name, const std::string& type, std::optional<bool> ftz,
+         Array<std::uint32_t> words, int threads) {
+        const auto to = mutable_view(words);
+        const SpecialInstruction instruction = instruction_of(name, type, ftz);
+        const py::gil_scoped_release release;
+        apply_special_instruction(find_value<SpecialUnits>("units", units), instruction, to, to, threads);
+      },
+      py::arg("units"), py::arg("name"), py::arg("type"), py::arg("ftz"), py::arg("words").noconvert(),
       py::arg("threads"));
   module.def("device_functions", [] { return words_of(device_functions); });
   module.def("device_chips", [] { return words_of(device_chips); });

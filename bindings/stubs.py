@@ -316,6 +316,7 @@ def literals() -> dict[str, tuple[str, ...]]:
         "ActivationName": core("activation_rows"),
         "FunctionsName": core("functions"),
         "SpecialFunctionName": core("special_functions"),
+        "SpecialTypeName": core("special_types"),
         "SpecialUnitsName": core("special_units"),
         "DeviceFunctionName": core("device_functions"),
         "DeviceChipName": core("device_chips"),

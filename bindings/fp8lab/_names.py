@@ -124,5 +124,6 @@ HOMES = {
     "device_functions": "_units",
     "special_function": "_units",
     "special_functions": "_units",
+    "special_types": "_units",
     "special_units": "_units",
 }

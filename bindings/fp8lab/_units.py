@@ -9,15 +9,29 @@ from typing import Any
 import numpy as np
 
 from fp8lab import _core
-from fp8lab._arrays import Array, apart, as_float32, check_bool, check_choice, check_threads, output
+from fp8lab._arrays import Array, apart, as_float32, as_floats, check_bool, check_choice, check_threads, empty, output
 from fp8lab._entry import guard as _guard
-from fp8lab.literals import CudaReleaseName, DeviceChipName, DeviceFunctionName, SpecialFunctionName, SpecialUnitsName
+from fp8lab.literals import (
+    CudaReleaseName,
+    DeviceChipName,
+    DeviceFunctionName,
+    SpecialFunctionName,
+    SpecialTypeName,
+    SpecialUnitsName,
+)
 
-__all__ = ["device_function", "device_functions", "special_function", "special_functions", "special_units"]
+__all__ = [
+    "device_function",
+    "device_functions",
+    "special_function",
+    "special_functions",
+    "special_types",
+    "special_units",
+]
 
 
 def special_functions() -> dict[str, str]:
-    """The instructions ``NAME.approx.f32`` of PTX that ``special_function`` knows, and what they approximate."""
+    """The instructions ``NAME.approx`` of PTX that ``special_function`` knows, and what they approximate."""
     return dict(_core.special_functions())
 
 
@@ -26,55 +40,83 @@ def special_units() -> dict[str, str]:
     return dict(_core.special_units())
 
 
+def special_types() -> dict[str, str]:
+    """The types of a special function unit's instructions, and which functions each has."""
+    return dict(_core.special_types())
+
+
 def special_function(
     name: SpecialFunctionName,
     x: Any,
     *,
-    ftz: bool = False,
+    dtype: SpecialTypeName = "float32",
+    ftz: bool | None = None,
     units: SpecialUnitsName = "hopper",
     threads: int | None = None,
     out: Array | None = None,
 ) -> Array:
-    """What ``NAME.approx.f32`` gives for each element on a chip: not the correctly rounded value, but the chip's bits.
+    """What ``NAME.approx`` gives for each element on a chip: not the correctly rounded value, but the chip's bits.
 
     CUDA's functions are made of these: ``rsqrtf`` is ``rsqrt``, ``__expf(x)`` is ``ex2`` of a product, divisions under
-    ``-use_fast_math`` take ``rcp``.
+    ``-use_fast_math`` take ``rcp``, and ``tanhf`` is ``tanh`` there.
 
     Parameters
     ----------
     name : str
-        ``rcp``, ``rsqrt``, ``sqrt``, ``lg2``, ``ex2``, ``sin`` or ``cos``.
-    x : array_like of float32
-    ftz : bool
-        The instruction with ``.ftz``, which code compiled with ``-ftz=true`` has: subnormal numbers are zeros.
+        ``rcp``, ``rsqrt``, ``sqrt``, ``lg2``, ``ex2``, ``sin``, ``cos`` or ``tanh``.
+    x : array_like
+        Numbers of the type ``dtype``; others are refused.
+    dtype : str
+        ``float32``; for ``ex2`` and ``tanh`` also ``float16`` and ``bfloat16`` (the instruction of two elements is that
+        of each); for ``rcp`` and ``rsqrt`` also ``float64``, whose instruction ignores the lower half of an operand's
+        word, and whose results have zeros there.
+    ftz : bool, optional
+        The instruction with ``.ftz``, which code compiled with ``-ftz=true`` has: subnormal numbers are zeros. PTX has
+        one instruction alone of ``tanh`` and of the other types, which is taken if this is left out; otherwise that
+        without ``.ftz`` is.
     units : str
         One of ``special_units()``.
     threads : int, optional
         All cores if left out, and one for a call of microseconds; no result depends on it.
-    out : ndarray of float32, of x's shape, optional
+    out : ndarray of ``dtype``, of x's shape, optional
 
     Returns
     -------
-    ndarray of float32, of x's shape
-        Every NaN is the word 7FFFFFFF.
+    ndarray of ``dtype`` (bfloat16 as ml_dtypes.bfloat16), of x's shape
+        Every NaN has all bits but the sign: 7FFFFFFF of float32.
 
     Notes
     -----
-    A quadratic in each of 64 segments of a binade (``rcp``: 128), by a squarer that leaves out its lowest columns, cut
-    to the result's last place. Structure: Oberman and Siu, "A High-Performance Area-Efficient Multifunction
-    Interpolator", ARITH 2005; tables: found from the words of an H200, which the model gives for all 2^32 inputs.
+    A quadratic in each of 64 segments of a binade (``rcp``: 128, ``tanh``: 1 to 16), by a squarer that leaves out its
+    lowest columns, cut to the result's last place. Structure: Oberman and Siu, "A High-Performance Area-Efficient
+    Multifunction Interpolator", ARITH 2005; tables: found from the words of an H200, which the model gives for all
+    inputs of each instruction. The results of 16 bits are those of float32 rounded toward zero, those of float64 have
+    the upper 20 bits of float32's mantissa.
 
     >>> import numpy as np, fp8lab
     >>> fp8lab.special_function("rsqrt", np.float32([1, 2, 3])).view(np.uint32)
     array([1065353216, 1060439282, 1058262330], dtype=uint32)
+    >>> fp8lab.special_function("tanh", np.float16([0.5, 2]), dtype="float16")
+    array([0.462 , 0.9634], dtype=float16)
     """
     kind = check_choice(name, "name", tuple(special_functions()))
     chip = check_choice(units, "units", tuple(special_units()))
-    array = as_float32(x, "x")
-    result = output(out, array.shape, np.float32)
-    _core.special_function(
-        chip, kind, check_bool(ftz, "ftz"), apart(array, result), result, check_threads(threads, array.size)
-    )
+    of_type = check_choice(dtype, "dtype", tuple(special_types()))
+    flushes = None if ftz is None else check_bool(ftz, "ftz")
+    if of_type == "float32":
+        array = as_float32(x, "x")
+        result = output(out, array.shape, np.float32)
+        _core.special_function(chip, kind, flushes, apart(array, result), result, check_threads(threads, array.size))
+        return result
+    numbers, source = as_floats(x, "x")
+    if source != of_type:
+        raise TypeError(f"x must have dtype {of_type}, not {source}")
+    result = output(out, numbers.shape, empty(0, of_type).dtype)
+    word = numbers.view(f"u{numbers.itemsize}")
+    unused = 32 if of_type == "float64" else 0  # lower bits
+    words = np.ascontiguousarray((word >> unused).astype(np.uint32))
+    _core.special_instruction(chip, kind, of_type, flushes, words, check_threads(threads, words.size))
+    result.view(word.dtype)[...] = words.astype(word.dtype) << unused
     return result
 
 
@@ -129,8 +171,7 @@ def device_function(
     Raises
     ------
     ValueError
-        For a chip whose unit is not known, where ``units`` is None; and for ``tanhf``, ``sinf`` and ``cosf`` under
-        ``fast_math``, which are single instructions that no model has.
+        For a chip whose unit is not known, where ``units`` is None.
 
     Notes
     -----

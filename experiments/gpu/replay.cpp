@@ -24,6 +24,17 @@ struct Task {
   std::uint64_t chunk;
 };
 
+const gpu::RecordedFunction& function_of(const FunctionRecord& record) {
+  const auto variant = find_value<gpu::FunctionVariant>("variant", record.variant);
+  return gpu::recorded_functions()[gpu::function_number(variant, record.function)];
+}
+/// What had no model when it was recorded is compared with one that was found since.
+std::optional<SpecialUnits> units_of(const Ledger& ledger, const FunctionRecord& record) {
+  if (record.units) return record.units;
+  const gpu::RecordedDevice& device = ledger.device;
+  return gpu::units_of_record(function_of(record), device.capability, device.runtime, device.is_host_team);
+}
+
 /// Some or all chunks of some or all records.
 std::vector<Task> tasks_of(const Ledger& ledger, const ReplayOptions& options) {
   std::vector<Task> tasks;
@@ -50,7 +61,7 @@ std::vector<Task> tasks_of(const Ledger& ledger, const ReplayOptions& options) {
   add(Kind::product, ledger.products,
       [](const ProductRecord& one) { return std::uint64_t{one.composition ? 1U : 0U}; });
   add(Kind::function, ledger.functions,
-      [](const FunctionRecord& one) { return one.units ? std::uint64_t{one.digests.size()} : 0; });
+      [&](const FunctionRecord& one) { return units_of(ledger, one) ? std::uint64_t{one.digests.size()} : 0; });
   std::ranges::sort(tasks, {}, [&options](const Task& task) {
     return gpu::random_word(options.seed, (task.record * 8 + static_cast<std::uint64_t>(task.kind)) << 32 | task.chunk);
   });
@@ -100,16 +111,15 @@ void compare(const ProductRecord& record, std::uint64_t /*chunk*/, const ReplayO
   result.mismatches.push_back({name, record.model, 0, record.digest, expected});
 }
 
-void compare(const FunctionRecord& record, std::uint64_t chunk, const ReplayOptions& options, Replay& result) {
-  const auto variant = find_value<gpu::FunctionVariant>("variant", record.variant);
-  const gpu::RecordedFunction& function = gpu::recorded_functions()[gpu::function_number(variant, record.function)];
+void compare(const FunctionRecord& record, SpecialUnits units, std::uint64_t chunk, const ReplayOptions& options,
+             Replay& result) {
   const std::uint64_t expected =
-      gpu::model_function_digests(function, record.units.value(), record.seed.value_or(0), chunk * record.chunk,
+      gpu::model_function_digests(function_of(record), units, record.seed.value_or(0), chunk * record.chunk,
                                   record.chunk, record.chunk, options.threads)[0];
   result.words += record.chunk;
   if (expected == record.digests[chunk]) return;
-  result.mismatches.push_back({record.variant + " " + record.function, std::string(name_of(*record.units)), chunk,
-                               record.digests[chunk], expected});
+  result.mismatches.push_back(
+      {record.variant + " " + record.function, std::string(name_of(units)), chunk, record.digests[chunk], expected});
 }
 
 void compare(const Ledger& ledger, const Task& task, const ReplayOptions& options, Replay& result) {
@@ -118,7 +128,10 @@ void compare(const Ledger& ledger, const Task& task, const ReplayOptions& option
     case Kind::dots: return compare(ledger.dots[task.record], task.chunk, options, result);
     case Kind::primer: return compare(ledger.primer[task.record], task.chunk, options, result);
     case Kind::product: return compare(ledger.products[task.record], task.chunk, options, result);
-    case Kind::function: return compare(ledger.functions[task.record], task.chunk, options, result);
+    case Kind::function: {
+      const FunctionRecord& record = ledger.functions[task.record];
+      return compare(record, units_of(ledger, record).value(), task.chunk, options, result);
+    }
   }
 }
 

@@ -1,134 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <bit>
-#include <cmath>
 
-#include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
-#include "fp8lab/formats/widen.hpp"
 #include "fp8lab/gpu/recorder/functions.hpp"
 #include "fp8lab/gpu/team.hpp"
-#include "fp8lab/reference/units/rounded_functions.hpp"
 
 namespace fp8lab::gpu {
 namespace {
 
 using Unit = UnitInstruction;
 
-constexpr std::uint32_t unit_nan = 0x7FFFFFFFU;
-
-/// The operation of an instruction that only stand-ins compute.
-enum class StandIn : std::uint8_t { ex2, tanh, rcp, rsqrt };
-
-float exact_to_float(StandIn operation, float x) {
-  switch (operation) {
-    case StandIn::ex2: return rounded_exp2(x);
-    case StandIn::tanh: return rounded_tanh(x);
-    case StandIn::rcp: return 1 / x;
-    case StandIn::rsqrt: return rounded_rsqrt(x);
-  }
-  return x;
-}
-
-std::uint32_t flushed_word(std::uint32_t word) {
-  return (word & 0x7FFFFFFFU) < 0x00800000U ? word & 0x80000000U : word;
-}
-
-std::uint32_t stand_in_32(StandIn operation, bool flushes, std::uint32_t word) {
-  const float value = exact_to_float(operation, std::bit_cast<float>(flushes ? flushed_word(word) : word));
-  if (value != value) return unit_nan;
-  const auto result = std::bit_cast<std::uint32_t>(value);
-  return flushes ? flushed_word(result) : result;
-}
-
-/// The result for an element of 16 bits: the nearest float32, rounded to the type.
-std::uint32_t stand_in_16(StandIn operation, bool is_bfloat16, std::uint32_t element) {
-  const auto bits = static_cast<std::uint16_t>(element);
-  const float value = exact_to_float(operation, is_bfloat16 ? widened(BFloat16{bits}) : widened(Half{bits}));
-  if (value != value) return 0x7FFFU;
-  return static_cast<std::uint32_t>(encode(is_bfloat16 ? bfloat16 : binary16, cuda_nosat_policy, value));
-}
-std::uint32_t stand_in_pair(StandIn operation, bool is_bfloat16, std::uint32_t word) {
-  return stand_in_16(operation, is_bfloat16, word & 0xFFFFU) | stand_in_16(operation, is_bfloat16, word >> 16) << 16;
-}
-
-/// The upper half of a float64 whose upper half is given; subnormal numbers are zeros.
-std::uint32_t stand_in_64(StandIn operation, std::uint32_t high) {
-  const bool is_tiny = (high & 0x7FF00000U) == 0;
-  const auto x = std::bit_cast<double>(std::uint64_t{is_tiny ? high & 0x80000000U : high} << 32);
-  const double value = operation == StandIn::rcp ? 1 / x : 1 / std::sqrt(x);
-  if (value != value) return unit_nan;
-  const auto result = static_cast<std::uint32_t>(std::bit_cast<std::uint64_t>(value) >> 32);
-  return (result & 0x7FF00000U) == 0 ? result & 0x80000000U : result;
-}
-
-/// The instruction as a special_function(); nothing where that is none.
-struct SpecialForm {
-  SpecialFunction function;
-  Subnormals subnormals;
-};
-std::optional<SpecialForm> special_form(Unit unit) {
-  if (unit == Unit::tanh || unit > Unit::cos) return {};
-  static constexpr std::array functions{SpecialFunction::ex2,   SpecialFunction::lg2,  SpecialFunction::rcp,
-                                        SpecialFunction::rsqrt, SpecialFunction::sqrt, SpecialFunction::sin,
-                                        SpecialFunction::cos};
-  const std::size_t number = static_cast<std::size_t>(unit) - (unit > Unit::tanh ? 1 : 0);
-  return SpecialForm{functions.at(number / 2), number % 2 == 0 ? Subnormals::flushed : Subnormals::kept};
-}
-
-std::uint32_t stand_in_word(Unit unit, std::uint32_t word) {
-  switch (unit) {
-    case Unit::tanh: return stand_in_32(StandIn::tanh, false, word);
-    case Unit::ex2_f16: return stand_in_16(StandIn::ex2, false, word);
-    case Unit::ex2_bf16: return stand_in_16(StandIn::ex2, true, word);
-    case Unit::tanh_f16: return stand_in_16(StandIn::tanh, false, word);
-    case Unit::tanh_bf16: return stand_in_16(StandIn::tanh, true, word);
-    case Unit::ex2_f16x2: return stand_in_pair(StandIn::ex2, false, word);
-    case Unit::ex2_bf16x2: return stand_in_pair(StandIn::ex2, true, word);
-    case Unit::tanh_f16x2: return stand_in_pair(StandIn::tanh, false, word);
-    case Unit::tanh_bf16x2: return stand_in_pair(StandIn::tanh, true, word);
-    case Unit::rcp64h: return stand_in_64(StandIn::rcp, word);
-    case Unit::rsqrt64h: return stand_in_64(StandIn::rsqrt, word);
-    default: break;
-  }
-  throw std::logic_error("special_form() has the others");
+/// The instruction, of which packed ones have two.
+const SpecialInstruction& instruction_of(Unit unit) {
+  std::string name(unit_instructions.at(static_cast<std::size_t>(unit)).name);
+  if (name.ends_with("x2")) name.resize(name.size() - 2);
+  const auto& all = special_instructions();
+  const auto found = std::ranges::find_if(all, [&](const SpecialInstruction& one) { return one.name() == name; });
+  if (found == all.end()) throw std::logic_error("special_instructions() has all");
+  return *found;
 }
 
 constexpr bool is_packed_unit(Unit unit) { return unit >= Unit::ex2_f16x2 && unit <= Unit::tanh_bf16x2; }
 constexpr bool is_of_16_bits(Unit unit) { return unit >= Unit::ex2_f16 && unit <= Unit::tanh_bf16x2; }
 
-/// The operand of an input, as the kernel makes it.
-std::uint32_t swept_operand(const RecordedFunction& function, std::uint64_t input) {
-  const auto word = static_cast<std::uint32_t>(input);
-  const bool is_packed =
-      function.variant == FunctionVariant::units && is_packed_unit(static_cast<Unit>(function.number));
-  return is_packed ? word | (word ^ 0x5A5AU) << 16 : word;
-}
-
 void unit_words(const RecordedFunction& function, SpecialUnits units, std::uint64_t first, std::span<std::uint32_t> out,
                 int threads) {
   const auto unit = static_cast<Unit>(function.number);
-  if (const auto form = special_form(unit)) {
-    std::vector<float> x(out.size());
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::bit_cast<float>(static_cast<std::uint32_t>(first + i));
-    apply_special_function(units, form->function, form->subnormals, x, x, threads);
-    std::ranges::transform(x, out.begin(), [](float value) { return std::bit_cast<std::uint32_t>(value); });
-    return;
-  }
-  parallel_for(out.size(), threads, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t i = begin; i < end; ++i) out[i] = stand_in_word(unit, swept_operand(function, first + i));
-  });
+  const SpecialInstruction& instruction = instruction_of(unit);
+  std::vector<std::uint32_t> x(out.size());
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<std::uint32_t>(first + i);
+  apply_special_instruction(units, instruction, x, out, threads);
+  if (!is_packed_unit(unit)) return;
+  for (std::uint32_t& word : x) word ^= 0x5A5AU;  // the upper element, as the kernel makes it
+  apply_special_instruction(units, instruction, x, x, threads);
+  for (std::size_t i = 0; i < x.size(); ++i) out[i] |= x[i] << 16;
 }
 
 void compiled_words(const RecordedFunction& function, SpecialUnits units, std::uint64_t seed, std::uint64_t first,
                     std::span<std::uint32_t> out, int threads) {
   const auto number = static_cast<DeviceFunction>(function.number);
   const DeviceFlags flags = flags_of(function.variant);
-  if (!missing_unit(number, flags).empty()) {  // of tanhf alone: an instruction without a model
-    return unit_words({FunctionVariant::units, static_cast<std::size_t>(Unit::tanh)}, units, first, out, threads);
-  }
   std::vector<float> x(out.size());
   std::vector<float> y(function.has_pairs() ? out.size() : 0);
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -184,12 +98,6 @@ bool RecordedFunction::is_for(int capability) const {
   return capability >= (called.find("bf16") == std::string_view::npos ? 80 : 90);
 }
 
-bool RecordedFunction::has_model(SpecialUnits units) const {
-  if (units == SpecialUnits::correctly_rounded) return true;
-  if (variant == FunctionVariant::units) return special_form(static_cast<Unit>(number)).has_value();
-  return missing_unit(static_cast<DeviceFunction>(number), flags_of(variant)).empty();
-}
-
 const std::vector<RecordedFunction>& recorded_functions() {
   static const std::vector<RecordedFunction> all = all_recorded_functions();
   return all;
@@ -205,7 +113,7 @@ std::size_t function_number(FunctionVariant variant, const std::string& name) {
 
 std::optional<SpecialUnits> units_of_record(const RecordedFunction& function, int capability, const std::string& cuda,
                                             bool is_host_team) {
-  if (capability == 90 && function.has_model(SpecialUnits::hopper)) {
+  if (capability == 90) {
     const bool is_known = is_host_team || function.variant == FunctionVariant::units || cuda == "13.0";
     return is_known ? std::optional(SpecialUnits::hopper) : std::nullopt;
   }
@@ -214,7 +122,6 @@ std::optional<SpecialUnits> units_of_record(const RecordedFunction& function, in
 
 void model_function_words(const RecordedFunction& function, SpecialUnits units, std::uint64_t seed, std::uint64_t first,
                           std::span<std::uint32_t> out, int threads) {
-  if (!function.has_model(units)) refuse("units of ", name_of(units), " have no ", function.name());
   const DefaultEnvironment environment;
   if (function.variant == FunctionVariant::units) return unit_words(function, units, first, out, threads);
   compiled_words(function, units, seed, first, out, threads);

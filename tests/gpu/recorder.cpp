@@ -114,8 +114,7 @@ TEST_CASE("recorder: functions have a model where their units and CUDA are known
   };
   CHECK(units(FunctionVariant::fast, "expf(x)", 90, "13.0", false) == SpecialUnits::hopper);
   CHECK(units(FunctionVariant::fast, "expf(x)", 90, "12.8", false) == std::nullopt);
-  CHECK(units(FunctionVariant::fast, "tanhf(x)", 90, "13.0", false) == std::nullopt);
-  CHECK(units(FunctionVariant::fast, "tanhf(x)", 90, "none", true) == SpecialUnits::correctly_rounded);
+  CHECK(units(FunctionVariant::fast, "tanhf(x)", 90, "none", true) == SpecialUnits::hopper);
   CHECK(units(FunctionVariant::units, "rcp.approx.f32", 90, "12.8", false) == SpecialUnits::hopper);
   CHECK(units(FunctionVariant::units, "rcp.approx.f32", 100, "13.0", false) == std::nullopt);
   CHECK(units(FunctionVariant::units, "rcp.approx.f32", 100, "none", true) == SpecialUnits::correctly_rounded);

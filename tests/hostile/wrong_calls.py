@@ -410,6 +410,7 @@ CALLS = {
     "special_functions": (fp8lab.special_functions, {}),
     "device_function": (fp8lab.device_function, {"name": "x / y", "x": X, "y": X, "fast_math": True, "units": "hopper"}),
     "device_functions": (fp8lab.device_functions, {}),
+    "special_types": (fp8lab.special_types, {}),
     "special_units": (fp8lab.special_units, {}),
     "device_function_bounds": (fp8lab.device_function_bounds, {"name": "x / y", "x": X, "y": X}),
     "Bounds": (fp8lab.Bounds, None),

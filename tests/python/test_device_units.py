@@ -11,6 +11,7 @@ import pathlib
 import tarfile
 
 import fp8lab
+import ml_dtypes
 import numpy as np
 import pytest
 from conftest import mixed
@@ -29,7 +30,7 @@ def words(name: str) -> np.ndarray:
     """The words of consecutive inputs."""
     planes = np.frombuffer(read(name), np.uint8).reshape(4, -1)
     steps = sum(planes[i].astype(np.uint32) << np.uint32(8 * i) for i in range(4))
-    return np.cumsum(steps, dtype=np.uint32)
+    return steps if "64" in name.split(".")[0] or "h_" in name else np.cumsum(steps, dtype=np.uint32)
 
 
 def digest(first: int, results: np.ndarray) -> int:
@@ -87,6 +88,9 @@ MODELLED = {
         "ex2_ftz.3a800000", "ex2_ftz.3f000000", "ex2_ftz.3f800000", "ex2_ftz.40000000", "ex2_ftz.bf000000",
         "ex2_ftz.bf800000", "sin_ftz.3b000000", "sin_ftz.3e000000", "sin_ftz.3e800000", "sin_ftz.3f000000",
         "sin_ftz.3f800000", "cos_ftz.3e000000", "cos_ftz.3e800000", "cos_ftz.3f000000", "cos_ftz.3f800000",
+        "tanh.3b000000", "tanh.3b800000", "tanh.3c000000", "tanh.3c800000", "tanh.3d000000", "tanh.3d800000",
+        "tanh.3e000000", "tanh.3e800000", "tanh.3f000000", "tanh.3f800000", "tanh.40000000", "tanh.40800000",
+        "tanh.41000000",
     )
 }  # fmt: skip
 
@@ -100,6 +104,7 @@ SAMPLED = (
     "ex2.c2f80000",
     "ex2_ftz.bf000000",
     "sin_ftz.3f800000",
+    "tanh.40000000",
 )
 
 
@@ -108,20 +113,51 @@ def test_the_model_gives_every_word(name):
     function, ftz, first = MODELLED[name]
     expected = words(name)
     x = np.arange(first, first + expected.size, dtype=np.uint32).view(np.float32)
-    own = fp8lab.special_function(function, x, ftz=ftz, threads=2)
+    own = fp8lab.special_function(function, x, ftz=ftz or None, threads=2)
     np.testing.assert_array_equal(own.view(np.uint32), expected)
 
 
+#: The file's name, and the instruction: function, dtype.
+OF_OTHER_TYPES = {
+    "h_ex2": ("ex2", "float16"), "b_ex2": ("ex2", "bfloat16"), "h_tanh": ("tanh", "float16"),
+    "b_tanh": ("tanh", "bfloat16"), "rcp64h.3ff00000": ("rcp", "float64"), "rsqrt64h.3ff00000": ("rsqrt", "float64"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_OTHER_TYPES)
+def test_the_model_gives_every_word_of_other_types(name):
+    function, dtype = OF_OTHER_TYPES[name]
+    expected = words(name)
+    if dtype == "float64":
+        high = np.arange(0x3FF00000, 0x3FF00000 + expected.size, dtype=np.uint64)
+        ignored = np.uint64(0x9ABCDEF0)
+        own = fp8lab.special_function(function, (high << np.uint64(32) | ignored).view(np.float64), dtype=dtype)
+        assert not (own.view(np.uint64) & np.uint64(0xFFFFFFFF)).any()
+        own = own.view(np.uint64) >> np.uint64(32)
+    else:
+        of_type = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.float16
+        own = fp8lab.special_function(function, np.arange(65536, dtype=np.uint16).view(of_type), dtype=dtype)
+        assert own.dtype == of_type
+        own = own.view(np.uint16)
+    np.testing.assert_array_equal(own.astype(np.uint32), expected)
+
+
 def test_special_functions_are_told_and_refused():
-    assert list(fp8lab.special_functions()) == ["rcp", "rsqrt", "sqrt", "lg2", "ex2", "sin", "cos"]
+    assert list(fp8lab.special_functions()) == ["rcp", "rsqrt", "sqrt", "lg2", "ex2", "sin", "cos", "tanh"]
     assert "hopper" in fp8lab.special_units()
     x = np.ones((2, 3), np.float32)
     out = np.empty((2, 3), np.float32)
     assert fp8lab.special_function("lg2", x * 8, out=out) is out
     assert (out == 3).all()
     assert fp8lab.special_function("rcp", np.empty((0, 4), np.float32)).shape == (0, 4)
-    with pytest.raises(ValueError, match="unknown name 'tanh'; known: rcp, rsqrt, sqrt, lg2, ex2, sin, cos"):
-        fp8lab.special_function("tanh", x)
+    with pytest.raises(ValueError, match="unknown name 'exp'; known: rcp, rsqrt, sqrt, lg2, ex2, sin, cos, tanh"):
+        fp8lab.special_function("exp", x)
+    with pytest.raises(ValueError, match="PTX has no tanh.approx.ftz.f32; it has"):
+        fp8lab.special_function("tanh", x, ftz=True)
+    with pytest.raises(ValueError, match="PTX has no sin.approx.f16; it has ex2.approx.f16, tanh.approx.f16"):
+        fp8lab.special_function("sin", x.astype(np.float16), dtype="float16")
+    with pytest.raises(TypeError, match="x must have dtype float16, not float32"):
+        fp8lab.special_function("tanh", x, dtype="float16")
     with pytest.raises(ValueError, match="unknown units 'ada'"):
         fp8lab.special_function("rcp", x, units="ada")
     with pytest.raises(TypeError, match="x must"):

@@ -408,12 +408,14 @@ CASES = {
     "operators.elementary": lambda _: [
         fp8lab.operators.elementary(name, x) for name in ("exp", "exp2", "tanh", "log", "log2", "rsqrt", "sin", "cos") for x in (NEAR, TINY)],
     "special_function": lambda _: [
-        fp8lab.special_function(name, x, ftz=ftz) for name in fp8lab.special_functions() for x in (NEAR, TINY) for ftz in (False, True)],
+        fp8lab.special_function(name, x, ftz=ftz)
+        for name in fp8lab.special_functions() for x in (NEAR, TINY) for ftz in ((None,) if name == "tanh" else (False, True))],
     "special_functions": lambda _: fp8lab.special_functions(),
     "device_function": lambda _: [
         fp8lab.device_function(name, x, x[::-1].copy() if name in ("x / y", "__fdividef", "__fdiv_rn") else None, ftz=ftz, units=units)
         for name in fp8lab.device_functions() for x in (NEAR, TINY) for ftz in (False, True) for units in fp8lab.special_units()],
     "device_functions": lambda _: fp8lab.device_functions(),
+    "special_types": lambda _: fp8lab.special_types(),
     "special_units": lambda _: fp8lab.special_units(),
     "device_function_bounds": lambda _: [
         _bounds(fp8lab.device_function_bounds(name, x)) for name in ("expf", "tanhf", "erff") for x in (NEAR, TINY)],

@@ -102,6 +102,10 @@ class DeviceSteps {
         polynomial(std::array{0x1.01e104p-6F, -0x1.ac795cp-5F, 0x1.10b282p-3F, -0x1.5553dap-2F, 0.0F}, square);
     return fused(slope, x, x);
   }
+  [[nodiscard]] float fast_tanhf(float x) const {  // an instruction that has no .ftz
+    return std::bit_cast<float>(
+        special_word(units_, SpecialFunction::tanh, Subnormals::kept, std::bit_cast<std::uint32_t>(x)));
+  }
   [[nodiscard]] float erff(float x) const {
     const float magnitude = std::abs(flushed(x));
     if (magnitude >= 0x1.00c1fcp+0F) {

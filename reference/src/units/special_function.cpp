@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fp8lab/reference/units/special_function.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <vector>
 
+#include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/overlap.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
+#include "fp8lab/formats/widen.hpp"
 #include "fp8lab/reference/units/rounded_functions.hpp"
 #include "units/hopper_tables.hpp"
 #include "units/special_word.hpp"
@@ -86,14 +89,27 @@ std::uint32_t word_of(int exponent, std::uint32_t mantissa, Subnormals subnormal
       scaled * std::bit_cast<float>(static_cast<std::uint32_t>(exponent + 126 + 127) << mantissa_bits));
 }
 
+/// 1 / x of what is not zero.
+Number inverse(const Number& x) {
+  if (x.mantissa == 0) return {false, -x.exponent, 0};
+  return {false, -x.exponent - 1, interpolated_mantissa(hopper::rcp, x.mantissa)};
+}
+Number inverse_root(const Number& x) {
+  const bool is_odd = (x.exponent & 1) != 0;
+  const int half = x.exponent >> 1;
+  if (!is_odd && x.mantissa == 0) return {false, -half, 0};
+  const hopper::Table& table = is_odd ? hopper::rsqrt_of_odd : hopper::rsqrt_of_even;
+  return {false, -half - 1, interpolated_mantissa(table, x.mantissa)};
+}
+
 std::uint32_t reciprocal(std::uint32_t word, Subnormals subnormals) {
   const std::uint32_t sign = word & sign_bit;
   const std::uint32_t magnitude = word & ~sign_bit;
   if (magnitude == infinity_word) return sign;
   const Number x = number_of(magnitude, subnormals);
   if (x.is_zero) return sign | infinity_word;
-  if (x.mantissa == 0) return sign | word_of(-x.exponent, 0, subnormals);
-  return sign | word_of(-x.exponent - 1, interpolated_mantissa(hopper::rcp, x.mantissa), subnormals);
+  const Number y = inverse(x);
+  return sign | word_of(y.exponent, y.mantissa, subnormals);
 }
 
 std::uint32_t reciprocal_root(std::uint32_t word, Subnormals subnormals) {
@@ -102,11 +118,26 @@ std::uint32_t reciprocal_root(std::uint32_t word, Subnormals subnormals) {
   if (x.is_zero) return (word & sign_bit) | infinity_word;
   if (word != magnitude) return nan_word;
   if (magnitude == infinity_word) return 0;
-  const bool is_odd = (x.exponent & 1) != 0;
-  const int half = x.exponent >> 1;
-  if (!is_odd && x.mantissa == 0) return word_of(-half, 0, subnormals);
-  const hopper::Table& table = is_odd ? hopper::rsqrt_of_odd : hopper::rsqrt_of_even;
-  return word_of(-half - 1, interpolated_mantissa(table, x.mantissa), subnormals);
+  const Number y = inverse_root(x);
+  return word_of(y.exponent, y.mantissa, subnormals);
+}
+/// The upper half of a float64's result, for that of x: subnormal numbers are zeros, and the mantissa of a result is
+/// float32's, cut to 20 bits.
+std::uint32_t upper_half(SpecialFunction function, std::uint32_t high) {
+  constexpr int high_bits = 20;
+  constexpr std::uint32_t high_infinity = 0x7FF00000U;
+  const std::uint32_t sign = high & sign_bit;
+  const std::uint32_t magnitude = high & ~sign_bit;
+  const bool is_root = function == SpecialFunction::rsqrt;
+  if (magnitude > high_infinity) return nan_word;
+  if (magnitude < (1U << high_bits)) return sign | high_infinity;
+  if (is_root && sign != 0) return nan_word;
+  if (magnitude == high_infinity) return sign;
+  constexpr int dropped = mantissa_bits - high_bits;
+  const Number x{false, static_cast<int>(magnitude >> high_bits) - 1023, magnitude << dropped & mantissa_mask};
+  const Number y = is_root ? inverse_root(x) : inverse(x);
+  if (y.exponent < -1022) return sign;
+  return sign | static_cast<std::uint32_t>(y.exponent + 1023) << high_bits | y.mantissa >> dropped;
 }
 
 std::uint32_t root(std::uint32_t word, Subnormals subnormals) {
@@ -206,6 +237,21 @@ std::uint32_t sine(std::uint32_t word, std::uint32_t quarters) {
   return sign | (fixed == 0 ? 0 : cut_word(fixed, fraction_bits + mantissa_bits + 1));
 }
 
+/// The result is cut to 24 significant bits, of units in the last place of the binade of x, which is 1/2 at most.
+std::uint32_t tangent(std::uint32_t word) {
+  const std::uint32_t magnitude = word & ~sign_bit;
+  const int binade = static_cast<int>(magnitude >> mantissa_bits) - 127 - hopper::first_tanh_exponent;
+  if (binade < 0) return word;  // subnormal numbers, too
+  if (binade >= static_cast<int>(hopper::tanh_binades.size())) return (word & sign_bit) | 0x3F800000U;
+  const auto [first_segment, segment_bits] = hopper::tanh_binades.at(static_cast<std::size_t>(binade));
+  constexpr int rest_bits = 17;
+  const hopper::Table table{std::span(hopper::tanh_segments).subspan(static_cast<std::size_t>(first_segment)),
+                            rest_bits, 0, 0};
+  const std::uint32_t cut = (magnitude & mantissa_mask) >> (mantissa_bits - rest_bits - segment_bits);
+  const int exponent = std::min(binade + hopper::first_tanh_exponent, -1);
+  return (word & sign_bit) | cut_word(interpolated(table, cut), fraction_bits + mantissa_bits - exponent);
+}
+
 /// Where no chip's unit is known.
 float rounded_special_value(SpecialFunction function, float x) {
   switch (function) {
@@ -216,6 +262,7 @@ float rounded_special_value(SpecialFunction function, float x) {
     case SpecialFunction::ex2: return rounded_exp2(x);
     case SpecialFunction::sin: return rounded_sin(x);
     case SpecialFunction::cos: return rounded_cos(x);
+    case SpecialFunction::tanh: return rounded_tanh(x);
   }
   return x;
 }
@@ -237,11 +284,94 @@ std::uint32_t hopper_word(SpecialFunction function, Subnormals subnormals, std::
     case SpecialFunction::ex2: return power(word, subnormals);
     case SpecialFunction::sin: return sine(word, 0);  // a subnormal number is no part of a turn, flushed or not
     case SpecialFunction::cos: return sine(word, 1);
+    case SpecialFunction::tanh: return tangent(word);
+  }
+  return nan_word;
+}
+
+/// The result of 16 bits: by Hopper's unit float32's, rounded toward zero, otherwise the nearest of the type.
+std::uint32_t special_element(SpecialUnits units, const SpecialInstruction& instruction, std::uint32_t element) {
+  const auto bits = static_cast<std::uint16_t>(element);
+  const bool is_half = instruction.type == SpecialType::f16;
+  const float x = is_half ? widened(Half{bits}) : widened(BFloat16{bits});
+  const float y = std::bit_cast<float>(
+      special_word(units, instruction.function, instruction.subnormals, std::bit_cast<std::uint32_t>(x)));
+  if (y != y) return 0x7FFFU;
+  CastPolicy policy = cuda_nosat_policy;
+  const bool is_infinite_half = is_half && y >= 65536.0F;
+  if (units == SpecialUnits::hopper && !is_infinite_half) policy.rounding = Rounding::toward_zero;
+  return static_cast<std::uint32_t>(encode(is_half ? binary16 : bfloat16, policy, y));
+}
+
+/// The upper half of a float64's result by correct rounding.
+std::uint32_t rounded_upper_half(SpecialFunction function, std::uint32_t high) {
+  const bool is_tiny = (high & 0x7FF00000U) == 0;
+  const auto x = std::bit_cast<double>(std::uint64_t{is_tiny ? high & sign_bit : high} << 32);
+  const double value = function == SpecialFunction::rcp ? 1 / x : 1 / std::sqrt(x);
+  if (value != value) return nan_word;
+  const auto result = static_cast<std::uint32_t>(std::bit_cast<std::uint64_t>(value) >> 32);
+  return (result & 0x7FF00000U) == 0 ? result & sign_bit : result;
+}
+
+bool has_instruction(SpecialFunction function, SpecialType type, Subnormals subnormals) {
+  const bool is_kept = subnormals == Subnormals::kept;
+  switch (type) {
+    case SpecialType::f32: return is_kept || function != SpecialFunction::tanh;
+    case SpecialType::f16: return is_kept && (function == SpecialFunction::ex2 || function == SpecialFunction::tanh);
+    case SpecialType::bf16:
+      return (!is_kept && function == SpecialFunction::ex2) || (is_kept && function == SpecialFunction::tanh);
+    case SpecialType::f64: return !is_kept && (function == SpecialFunction::rcp || function == SpecialFunction::rsqrt);
+  }
+  return false;
+}
+std::vector<SpecialInstruction> all_special_instructions() {
+  std::vector<SpecialInstruction> all;
+  for (const auto& function : special_functions) {
+    for (const auto& type : special_types) {
+      for (const Subnormals subnormals : {Subnormals::kept, Subnormals::flushed}) {
+        if (has_instruction(function.value, type.value, subnormals))
+          all.push_back({function.value, type.value, subnormals});
+      }
+    }
+  }
+  return all;
+}
+
+std::uint32_t instruction_word(SpecialUnits units, const SpecialInstruction& instruction, std::uint32_t x) {
+  switch (instruction.type) {
+    case SpecialType::f32: return special_word(units, instruction.function, instruction.subnormals, x);
+    case SpecialType::f16:
+    case SpecialType::bf16: return special_element(units, instruction, x);
+    case SpecialType::f64:
+      return units == SpecialUnits::hopper ? upper_half(instruction.function, x)
+                                           : rounded_upper_half(instruction.function, x);
   }
   return nan_word;
 }
 
 }  // namespace
+
+std::string SpecialInstruction::name() const {
+  static constexpr std::array suffixes{".f32", ".f16", ".bf16", ".f64"};
+  return std::string(name_of(function)) + ".approx" + (subnormals == Subnormals::flushed ? ".ftz" : "") +
+         suffixes.at(static_cast<std::size_t>(type));
+}
+const std::vector<SpecialInstruction>& special_instructions() {
+  static const std::vector<SpecialInstruction> all = all_special_instructions();
+  return all;
+}
+SpecialInstruction special_instruction(SpecialFunction function, SpecialType type,
+                                       std::optional<Subnormals> subnormals) {
+  for (const Subnormals one : {Subnormals::kept, Subnormals::flushed}) {
+    if (subnormals.value_or(one) == one && has_instruction(function, type, one)) return {function, type, one};
+  }
+  std::string known;
+  for (const SpecialInstruction& one : special_instructions()) {
+    if (one.type == type) known += (known.empty() ? "" : ", ") + one.name();
+  }
+  refuse("PTX has no ", SpecialInstruction{function, type, subnormals.value_or(Subnormals::kept)}.name(), "; it has ",
+         known);
+}
 
 std::uint32_t special_word(SpecialUnits units, SpecialFunction function, Subnormals subnormals, std::uint32_t word) {
   if ((word & ~sign_bit) > infinity_word) return nan_word;
@@ -253,18 +383,38 @@ std::uint32_t special_word(SpecialUnits units, SpecialFunction function, Subnorm
 }
 
 float special_function(SpecialFunction function, Subnormals subnormals, float x, SpecialUnits units) {
+  (void)special_instruction(function, SpecialType::f32, subnormals);
   return by_default_arithmetic(
       [&] { return std::bit_cast<float>(special_word(units, function, subnormals, std::bit_cast<std::uint32_t>(x))); });
 }
 
 void apply_special_function(SpecialUnits units, SpecialFunction function, Subnormals subnormals,
                             std::span<const float> x, std::span<float> out, int threads) {
+  (void)special_instruction(function, SpecialType::f32, subnormals);
   if (out.size() != x.size()) refuse("out must have ", x.size(), " elements, not ", out.size());
   check_apart_or_same("x", x, "out", out);
   parallel_for(x.size(), threads, [&](std::size_t first, std::size_t last) {
     for (std::size_t i = first; i < last; ++i) {
       checkpoint(i);
       out[i] = std::bit_cast<float>(special_word(units, function, subnormals, std::bit_cast<std::uint32_t>(x[i])));
+    }
+  });
+}
+
+void apply_special_instruction(SpecialUnits units, const SpecialInstruction& instruction,
+                               std::span<const std::uint32_t> x, std::span<std::uint32_t> out, int threads) {
+  (void)special_instruction(instruction.function, instruction.type, instruction.subnormals);
+  if (out.size() != x.size()) refuse("out must have ", x.size(), " elements, not ", out.size());
+  check_apart_or_same("x", x, "out", out);
+  const bool is_small = instruction.type == SpecialType::f16 || instruction.type == SpecialType::bf16;
+  if (is_small && std::ranges::any_of(x, [](std::uint32_t word) { return word > 0xFFFFU; })) {
+    refuse("x must have words of 16 bits for ", instruction.name());
+  }
+  const DefaultEnvironment environment;
+  parallel_for(x.size(), threads, [&](std::size_t first, std::size_t last) {
+    for (std::size_t i = first; i < last; ++i) {
+      checkpoint(i);
+      out[i] = instruction_word(units, instruction, x[i]);
     }
   });
 }

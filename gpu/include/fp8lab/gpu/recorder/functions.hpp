@@ -111,9 +111,6 @@ struct RecordedFunction {
   [[nodiscard]] std::uint64_t inputs() const;
   /// Whether a chip of this compute capability (90 is 9.0) has it.
   [[nodiscard]] bool is_for(int capability) const;
-  /// Whether fp8lab computes its words over these units: not of instructions that no model has. Over
-  /// `correctly_rounded` every one has a stand-in.
-  [[nodiscard]] bool has_model(SpecialUnits units) const;
 };
 /// All of them, in a fixed order: their numbers are the recorder's arguments.
 [[nodiscard]] const std::vector<RecordedFunction>& recorded_functions();
@@ -121,7 +118,7 @@ struct RecordedFunction {
 [[nodiscard]] std::size_t function_number(FunctionVariant variant, const std::string& name);
 
 /// Units with which fp8lab computes the words of a device, or of the host team in its place; nothing where it has no
-/// model: chips other than Hopper, an instruction without a closed form, functions of another CUDA than 13.0.
+/// model: chips other than Hopper, functions of another CUDA than 13.0.
 [[nodiscard]] std::optional<SpecialUnits> units_of_record(const RecordedFunction& function, int capability,
                                                           const std::string& cuda, bool is_host_team);
 

@@ -114,10 +114,6 @@ struct DeviceBuild {
   std::optional<SpecialUnits> units = {};
 };
 
-/// The instruction NAME.approx.f32 that a function is under these flags and that no model of units has: tanh, sin and
-/// cos under -use_fast_math. Empty for all others.
-[[nodiscard]] std::string_view missing_unit(DeviceFunction function, const DeviceFlags& flags);
-
 /// out = the function of each element of x, and of y where it has a second argument, on `threads` threads. Every NaN is
 /// 7FFFFFFF. An H200 gave the same words for all 2^32 inputs of expf, __expf, tanhf, erff, logf and sinf, without
 /// options and with -ftz=true, and of rsqrtf, exp2f and 1 / x without; for 5 * 2^24 inputs or more of the other
@@ -126,9 +122,9 @@ struct DeviceBuild {
 /// Source: the formulas and constants of CUDA 13.0's libdevice.10.bc; divisions and roots as ptxas makes them of
 /// div.approx, div.full and sqrt.approx for sm_90.
 ///
-/// Throws std::invalid_argument where missing_unit() names one, for a chip whose units are unknown or others than those
-/// that are given (correctly_rounded goes with all), for sizes that differ (y must be empty for a function
-/// of one argument), arrays that overlap otherwise than element by element, and as check_threads() does.
+/// Throws std::invalid_argument for a chip whose units are unknown or others than those that are given
+/// (correctly_rounded goes with all), for sizes that differ (y must be empty for a function of one argument), arrays
+/// that overlap otherwise than element by element, and as check_threads() does.
 void device_function(DeviceFunction function, const DeviceBuild& build, std::span<const float> x,
                      std::span<const float> y, std::span<float> out, int threads = 1);
 
