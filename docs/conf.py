@@ -24,7 +24,7 @@ version = release = fp8lab.__version__
 author = copyright = "the authors of fp8lab"
 language = "en"
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "numpydoc"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "numpydoc"]
 html_theme = "furo"
 html_title = f"fp8lab {version}"
 html_show_sphinx = False
@@ -35,6 +35,11 @@ numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # docstrings say shapes and types
+# Notebooks have no outputs in the project: each build of the site runs them.
+nb_execution_mode = "auto"
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
+nb_output_stderr = "error"
 # The pages' blocks of text are commands and their output.
 highlight_language = "none"
 suppress_warnings = ["misc.highlighting_failure"]
@@ -306,12 +311,12 @@ class TryIt(SphinxDirective):
 
 # --- Pages ------------------------------------------------------------------------------------------------------------
 
-LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
+LINK = re.compile(r"\[([^\[\]]+)\]\(([^)\s]+)\)")
 
 
 def read_page(app: Sphinx, name: str, source: list[str]) -> None:
     """Puts the README before the index. Where a link leads out of the pages, the site says the path in the project."""
-    folder = ROOT if name == "index" else ROOT / "docs"
+    folder = ROOT if name == "index" else (ROOT / "docs" / name).resolve().parent
     if name == "index":
         source[0] = (ROOT / "README.md").read_text() + source[0]
 
@@ -320,6 +325,10 @@ def read_page(app: Sphinx, name: str, source: list[str]) -> None:
         path = (folder / target).resolve()
         if not target or "://" in target or not path.exists():
             return found[0]
+        if path.parent == ROOT / "notebooks":
+            return f"{{doc}}`{found[1]} </notebooks/{path.stem}>`"
+        if path.parent == ROOT / "docs" and path.suffix == ".md" and folder == ROOT / "notebooks":
+            return f"{{doc}}`{found[1]} </{path.stem}>`"
         if path.parent == ROOT / "docs" and path.suffix == ".md":
             return f"[{found[1]}]({path.name}{'#' + anchor if anchor else ''})"
         place = f"`{path.relative_to(ROOT)}`"
@@ -328,10 +337,16 @@ def read_page(app: Sphinx, name: str, source: list[str]) -> None:
     source[0] = LINK.sub(link, source[0])
 
 
+def notebooks(app: Sphinx, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
+    """They show what this fp8lab gives, not what it gave when they were last edited."""
+    return sorted(name for name in env.found_docs if name.startswith("notebooks/"))
+
+
 def setup(app: Sphinx) -> None:
     app.add_directive("public-names", PublicNames)
     app.add_directive("headers", Headers)
     app.add_directive("try-it", TryIt)
     app.connect("source-read", read_page)
+    app.connect("env-get-outdated", notebooks)
     app.connect("builder-inited", run_doxygen)
     app.connect("autodoc-process-docstring", keep_stars, priority=100)  # before numpydoc's

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "fp8lab/formats/environment.hpp"
+#include "kit/experiment.hpp"
 #include "kit/page_style.hpp"
 #include "kit/render.hpp"
 
@@ -493,6 +494,12 @@ std::string page_with(const std::string& title, const std::string& body) {
          std::string(page_script) + "</script>\n</body>\n</html>\n";
 }
 
+/// The command that gives such a document.
+std::string command_of(const Document& document) {
+  const auto found = std::ranges::find(experiments(), document.experiment, &Experiment::identifier);
+  return "fp8lab " + (found == experiments().end() ? document.experiment : found->name);
+}
+
 /// The document as its JSON says it: valid UTF-8, and the numbers that a reader of the JSON has.
 Document as_stored(const Document& document) { return read_document(json_of(document)); }
 
@@ -501,8 +508,7 @@ Document as_stored(const Document& document) { return read_document(json_of(docu
 std::string page_of(const Document& document) {
   const DefaultEnvironment environment;
   const Document stored = as_stored(document);
-  return page_with("fp8lab " + stored.experiment,
-                   article_of(stored, stored.experiment, 1, "fp8lab " + stored.experiment));
+  return page_with(command_of(stored), article_of(stored, stored.experiment, 1, command_of(stored)));
 }
 
 std::string page_of(const std::vector<NamedDocument>& documents, const std::string& title,
@@ -527,8 +533,8 @@ std::string fragment_of(const Document& document) {
   const DefaultEnvironment environment;
   const Document stored = as_stored(document);
   const PageStyle style{.rows = rows_in_notebook, .panels = panels_in_notebook};
-  std::string html = "<div class=\"fp8lab\"><style>" + std::string(page_style) + "</style>\n<p><b>fp8lab " +
-                     escaped_html(stored.experiment) + "</b> " + badge_of(stored) + "</p>\n";
+  std::string html = "<div class=\"fp8lab\"><style>" + std::string(page_style) + "</style>\n<p><b>" +
+                     escaped_html(command_of(stored)) + "</b> " + badge_of(stored) + "</p>\n";
   // The first of each kind, a picture before a table: the rest is a name.
   const auto first_of = [&]<typename Kind>(const Kind* /*kind*/) {
     const auto found = std::ranges::find_if(stored.sections, [](const Section& one) {

@@ -69,11 +69,13 @@ def read_config(config: Any) -> Mapping[str, Any]:
             import yaml  # type: ignore[import-untyped, unused-ignore]
         except ImportError:
             raise ImportError("reading a configuration of accelerate needs PyYAML: pip install pyyaml") from None
-        with open(path, encoding="utf-8") as file:
-            try:
+        try:
+            with open(path, encoding="utf-8") as file:
                 content = yaml.safe_load(file)
-            except (yaml.YAMLError, UnicodeDecodeError) as error:
-                raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
+        except OSError as error:
+            raise type(error)(f"cannot read {path}: {error.strerror}") from None
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, Mapping):
         raise ValueError(f"config must have named entries, such as mixed_precision, not {type(content).__name__}")
     fp8 = content.get("fp8_config") or {}

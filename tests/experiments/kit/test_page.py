@@ -93,6 +93,12 @@ def test_a_page_is_valid_and_has_the_numbers_of_the_json(name):
     text = _core.document_page(document.to_json())
     page = Page(text)
     check_no_network(text)
+    command = f"fp8lab {REGISTERED[name]['command']}"
+    assert (
+        f"<title>{command}</title>" in text
+        and f"<h1>{command}" in text
+        and f"<b>{command}</b>" in document._repr_html_()
+    )
     tables = iter(page.tables)
     for section in json.loads(document.to_json())["sections"]:
         if section["kind"] == "text":

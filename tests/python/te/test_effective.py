@@ -179,6 +179,8 @@ def test_each_way_in_which_a_file_goes_wrong_is_told(tmp_path):
     pytest.importorskip("yaml")
     with pytest.raises(ValueError, match="is no YAML"):
         effective(file)
+    with pytest.raises(FileNotFoundError, match=r"^cannot read .*none\.yaml: No such file or directory$"):
+        effective(tmp_path / "none.yaml")
 
 
 # 3. Where the request is lost: releases, precision, distribution.
