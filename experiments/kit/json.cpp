@@ -8,7 +8,7 @@
 namespace fp8lab::experiments {
 namespace {
 
-std::string in_quotes(const std::string& text) {
+std::string as_json_text(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -77,13 +77,13 @@ void Json::append_to(std::string& out, std::size_t depth) const {
     void operator()(std::int64_t value) const { out += std::to_string(value); }
     void operator()(std::uint64_t value) const { out += std::to_string(value); }
     void operator()(double value) const { out += number(value); }
-    void operator()(const std::unique_ptr<std::string>& text) const { out += in_quotes(*text); }
+    void operator()(const std::unique_ptr<std::string>& text) const { out += as_json_text(*text); }
     void operator()(const std::unique_ptr<Array>& values) const {
       append_all(out, '[', *values, ']', depth, [&](const Json& value) { value.append_to(out, depth + 1); });
     }
     void operator()(const std::unique_ptr<Object>& members) const {
       append_all(out, '{', *members, '}', depth, [&](const Member& member) {
-        out += in_quotes(member.first);
+        out += as_json_text(member.first);
         out += ": ";
         member.second.append_to(out, depth + 1);
       });

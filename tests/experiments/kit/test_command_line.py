@@ -106,7 +106,7 @@ REFUSED = {
     "cast e4m3": "the argument 'e4m3' was not expected",
     "shapes 100 200": "N is missing: fp8lab shapes takes M K N together .see fp8lab help shapes.",
     "report": "DIR is required .*",
-    "report /no/such": '"/no/such" is not a directory',
+    "report /no/such": "'/no/such' is not a directory",
     "completion": "SHELL is required .*",
     "primer --html /no/such/page.html": "cannot write /no/such/page.html: there is no directory /no/such",
     "primer --html /": "cannot write /: .*",
