@@ -109,7 +109,8 @@ Cluster& cluster() {
 
 void check_cluster(const CheckArguments& arguments) {
   if (!arguments.scheduler) return;
-  if (!cluster()) refuse("scheduler needs Python: `pip install 'fp8lab[dask]'` installs a command line that has it");
+  if (!cluster())
+    refuse("scheduler needs Python: the command line of the Python package has it (pip install '.[dask]')");
   if (!std::holds_alternative<StoredTensors>(arguments.source)) {
     refuse("scheduler needs a model in files, which its workers read");
   }

@@ -513,7 +513,7 @@ void check_words(const CLI::App& top, const std::vector<std::string>& words) {
   for (const PythonCommand& command : python_commands()) {
     if (words.empty() || words.front() != command.name) continue;
     throw std::invalid_argument(std::string(command.name) +
-                                " needs Python: `pip install fp8lab` installs a command line that has it");
+                                " needs Python: the command line of the Python package has it (pip install .)");
   }
   const CLI::App* app = &top;
   std::size_t next = 0;
