@@ -111,7 +111,7 @@ def special_function(
     numbers, source = as_floats(x, "x")
     if source != of_type:
         raise TypeError(f"x must have dtype {of_type}, not {source}")
-    result = output(out, numbers.shape, empty(0, of_type).dtype)
+    result = output(out, numbers.shape, empty((0,), of_type).dtype)
     word = numbers.view(f"u{numbers.itemsize}")
     unused = 32 if of_type == "float64" else 0  # lower bits
     words = np.ascontiguousarray((word >> unused).astype(np.uint32))

