@@ -63,8 +63,8 @@ def floats() -> np.ndarray:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of each test under ``pytest.mark.sample(every)`` one case of ``every``, or all of them with FP8LAB_EXHAUSTIVE.
 
-    Which cases are taken follows from the test's name, so that tests of like parameters take different ones. Who names a case or
-    words of it (``-k``) gets all.
+    Which cases are taken follows from the test's name, so that tests of like parameters take different ones, and those in every
+    folder that the project is in. Who names a case or words of it (``-k``) gets all.
     """
     if EXHAUSTIVE or config.option.keyword or any("::" in one for one in config.args):
         return
@@ -73,8 +73,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     seen: dict[str, int] = {}
     for item in items:
         mark = item.get_closest_marker("sample")
-        name = f"{item.path}::{getattr(item, 'originalname', item.name)}"
-        if mark is None or name == f"{item.path}::{item.name}":
+        file = item.nodeid.partition("::")[0]
+        name = f"{file}::{getattr(item, 'originalname', item.name)}"
+        if mark is None or name == f"{file}::{item.name}":
             kept.append(item)
             continue
         number = seen[name] = seen.get(name, -1) + 1

@@ -407,7 +407,7 @@ DEFECT_TESTS = [name for name, one in sorted(globals().items()) if name.startswi
 DEFECT_TESTS.sort(key=lambda name: "fnuz" not in name)  # an ordinary run takes the first, which is quick
 
 
-@pytest.mark.sample(100)
+@pytest.mark.sample(1000)
 @pytest.mark.parametrize("name", DEFECT_TESTS)
 def test_without_its_departure_a_defect_has_another_verdict(name, monkeypatch):
     left_out, wrong = [], []

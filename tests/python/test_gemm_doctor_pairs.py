@@ -14,7 +14,7 @@ from sampled import EXHAUSTIVE
 F = np.float32
 ROWS, COLUMNS, DEPTH = 48, 40, 1024
 KINDS = ("normal", "outliers", "lognormal")
-CASES = range(1000) if EXHAUSTIVE else range(0, 1000, 500)
+CASES = range(1000) if EXHAUSTIVE else (1,)
 
 
 @dataclasses.dataclass
