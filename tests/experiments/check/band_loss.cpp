@@ -139,6 +139,7 @@ bool same_losses(const LossMatrix<T>& matrix, const Recipe& recipe, Mismatches& 
 TEST_CASE("band loss: without codes it is what quantize() and dequantize() make, by every recipe and target") {
   const UnforceTarget unforce;
   std::size_t known = 0;
+  std::size_t number = 0;
   for (const std::string_view target : targets()) {
     force_target(target);
     for (const NamedRecipe& named : recipes()) {
@@ -152,6 +153,7 @@ TEST_CASE("band loss: without codes it is what quantize() and dequantize() make,
                columns % std::max<std::size_t>(1, recipe.tile_along) != 0)) {
             continue;
           }
+          if (number++ % 4 != 0 && !exhaustive()) continue;  // another shape and type of each recipe on each target
           is_known |= same_losses(loss_matrix<T>(rows, columns, rows), recipe, mismatches);
         }
       };
