@@ -122,6 +122,7 @@ class Reencoder {
 
   ReencodeResult run() {
     check();
+    leave_out_what_is_missing();
     for (const Weight& weight : found_.weights) {
       if (is_wanted(arguments_.names, weight.name)) total_ += static_cast<double>(weight.elements());
     }
@@ -210,6 +211,19 @@ class Reencoder {
 
   void leave_out(const Weight& weight, std::string reason) {
     result_.left_out.push_back({weight.name, std::move(reason)});
+  }
+  /// Tensors of files that are not there, and codes without their scales.
+  void leave_out_what_is_missing() {
+    const auto leave_out_named = [&](const std::string& name, std::string reason) {
+      if (is_wanted(arguments_.names, name)) result_.left_out.push_back({name, std::move(reason)});
+    };
+    for (const FileProblem& problem : model_.problems()) {
+      if (problem.fault != FileFault::missing_shard && problem.fault != FileFault::unreadable) continue;
+      for (const std::string& name : problem.tensors) {
+        leave_out_named(name, std::string(name_of(problem.fault)) + ": " + problem.file);
+      }
+    }
+    for (const Incomplete& one : found_.incomplete) leave_out_named(one.codes->name, one.lacks);
   }
   [[nodiscard]] std::string reason_to_leave(const Weight& weight) const {
     if (arguments_.into && weight.stacked && weight.layout != &to_) {

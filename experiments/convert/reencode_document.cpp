@@ -51,7 +51,8 @@ Document tell_reencode(const ReencodeArguments& arguments, const Context& contex
   verdict.paragraphs.push_back(fmt::format("{} of {} weights are the same values in {}.", exact, result.weights.size(),
                                            result.weights.front().to));
   if (!result.left_out.empty()) {
-    verdict.paragraphs.push_back(fmt::format("{} weights are left out.", result.left_out.size()));
+    verdict.paragraphs.push_back(
+        fmt::format("{} tensors are left out; the table left_out says why.", result.left_out.size()));
   }
   Table blocks = tabulate(result.blocks, {.name = "blocks",
                                           .title = "Blocks that are not exact",

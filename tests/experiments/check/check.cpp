@@ -126,6 +126,12 @@ TEST_CASE("check: bands, threads and given amaxes change nothing, and scaling an
     REQUIRE(plain.size() == rows - 1);
     CHECK(std::abs(plain[(rows - 2) / 2] - one.median_row_sqnr_db) < 1e-9);
   }
+  for (std::size_t i = 0; i < arguments.recipes.size(); ++i) {
+    INFO(arguments.recipes[i].name << " alone, which may need no amax of the tensor");
+    CheckedTensor alone = tensor;
+    alone.recipes = {tensor.recipes[i]};
+    CHECK(same_checked(run_check(check_arguments_of(held, {arguments.recipes[i].name})).tensors[0], alone));
+  }
   CHECK(tensor.recipes[0].bits_per_weight == 8 + 32.0 / (rows * columns));
   CHECK(tensor.recipes[3].bits_per_weight == 8.25);
   CHECK(tensor.recipes[5].bits_per_weight == 4.5 + 32.0 / (rows * columns));

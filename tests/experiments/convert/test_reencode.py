@@ -116,6 +116,27 @@ def test_what_is_exact_is_written_and_read_as_the_same_values(tmp_path):
         assert json.loads((tmp_path / "out" / "config.json").read_text())["n"] == 7
 
 
+def test_what_a_model_lacks_is_left_out_and_told(tmp_path):
+    codes, scales = mxfp4(np.full((ROWS, COLUMNS // 32), -8))
+    source = write(tmp_path / "model", codes, scales)
+    tensors, _ = read_safetensors(source / "model.safetensors")
+    lost = {name.replace("a.", "b."): one for name, one in tensors.items() if name.startswith("a.")}
+    half = {name.replace("a.", "c."): one for name, one in tensors.items() if name.startswith("a.")}
+    scale = next(name for name in half if "scale" in name)
+    del half[scale]
+    write_safetensors(source / "model.safetensors", {**tensors, **half})
+    weight_map = dict.fromkeys([*tensors, *half], "model.safetensors") | dict.fromkeys(lost, "other.safetensors")
+    (source / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    document = experiments.reencode(model=str(source), to="ct_fp8_block", into=str(tmp_path / "out"))
+    assert not document.passed
+    assert [row["weight"] for row in document.tables["weights"].rows] == ["a.weight"]
+    reasons = {row["weight"]: row["reason"] for row in document.tables["left_out"].rows}
+    codes_of_half = next(name for name in half if "scale" not in name)
+    assert set(reasons) == {*lost, codes_of_half}
+    assert all("other.safetensors" in reasons[name] for name in lost)
+    assert scale in reasons[codes_of_half]
+
+
 def test_nvfp4_of_modelopt_keeps_codes_and_scales_in_compressed_tensors(tmp_path):
     file = GOLDEN["modelopt_nvfp4"][2]()
     s = decoded(file["w.weight_scale"][1])
