@@ -8,9 +8,9 @@ even; ``float32`` gives the unrounded result, which the kernels quantize under d
 positive one of all ones, as of NVIDIA's instructions.
 
 Where a kernel's bits depend on the device's functions and on its order of sums, the argument ``functions`` says which.
-``hopper`` has those of an H100 or H200, for activations and for layernorm and rmsnorm of at most 2048 columns. With
-``correctly_rounded`` fp8lab has a documented choice instead: elementary functions rounded correctly, and sums in a
-fixed order, whatever the number of threads:
+``hopper`` has those of an H100 or H200, for what ``functions()`` says. With ``correctly_rounded`` fp8lab has a
+documented choice instead: elementary functions rounded correctly, and sums in a fixed order, whatever the number of
+threads:
 
 - along a row, element j is added to lane j % 32, in ascending order, from +0 on, rows being filled up with +0; then
   lane i and lane i + 16 are added, of these i and i + 8, and so on;

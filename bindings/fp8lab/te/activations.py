@@ -61,7 +61,7 @@ def _with_bias(name: str, grad: Any, fwd_input: Any, quantizer: Any) -> list[Any
     wide = as_tensor(made)
     result = _result(wide, grad.dtype, quantizer)
     if quantizer is not None and kind_of_quantizer(quantizer) in ("delayed", "mxfp8"):
-        return [as_tensor(sums).to(grad.dtype), result]
+        return [rounded(as_tensor(sums), grad.dtype), result]
     return [bias_gradient(rounded(wide, grad.dtype), grad.dtype), result]
 
 
@@ -136,7 +136,7 @@ def _scaled_backward(
     made, sums = operators().scaled_activation_backward(
         name, _plain(grad), _plain(fwd_input), _scales(act_scales), out_dtype="float32", **given, **kernel_options()
     )
-    of_scales = as_tensor(sums).to(act_scales.dtype).view(act_scales.shape) if compute_scale_grad else None
+    of_scales = rounded(as_tensor(sums), act_scales.dtype).view(act_scales.shape) if compute_scale_grad else None
     return _result(as_tensor(made), grad.dtype, quantizer), of_scales
 
 

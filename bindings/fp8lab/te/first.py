@@ -21,7 +21,7 @@ from fp8lab.te.layouts import fp8_transpose
 from fp8lab.te.norms import layernorm_fwd, rmsnorm_fwd
 from fp8lab.te.operators import as_tensor, operators, options
 from fp8lab.te.quantize import bias_gradient, threads, write_delayed
-from fp8lab.te.tensors import Codes, element_type, format_name, matrix
+from fp8lab.te.tensors import Codes, element_type, format_name, matrix, rounded
 
 _FORWARD = ("geglu", "gelu", "qgelu", "reglu", "relu", "srelu", "swiglu")
 EXPORTED = (
@@ -175,7 +175,7 @@ def fused_cast_transpose_bgrad_dgelu(
     wide, sums = _gradient("gelu", grad_output, gelu_input, bias_gradient=True)
     codes, transpose = _codes(rows, columns), _codes(columns, rows)
     _Slots(scale, amax, scale_inv, otype, **offsets).cast(wide, codes, transpose)
-    return [sums.to(grad_output.dtype), codes, transpose]
+    return [rounded(sums, grad_output.dtype), codes, transpose]
 
 
 def fused_dswiglu_cast_transpose(

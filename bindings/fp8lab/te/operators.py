@@ -11,7 +11,7 @@ import torch
 from fp8lab.te._activation import active_device, active_functions
 from fp8lab.te.quantize import quantize_as, threads
 from fp8lab.te.state import amax_of
-from fp8lab.te.tensors import as_tensor, kind_of_quantizer
+from fp8lab.te.tensors import as_tensor, kind_of_quantizer, rounded
 
 __all__ = [
     "as_tensor",
@@ -42,11 +42,6 @@ def type_name(dtype: torch.dtype) -> str:
     if dtype not in _NAMES:
         raise TypeError(f"the type must be float32, float16 or bfloat16, not {dtype}")
     return _NAMES[dtype]
-
-
-def rounded(values: Any, dtype: torch.dtype) -> Any:
-    """Float32 results rounded once."""
-    return values.to(dtype)
 
 
 def quantized_result(wide: Any, dtype: torch.dtype, quantizer: Any, output: Any, amax_is_wide: bool) -> Any:

@@ -41,11 +41,15 @@ moe_permute_bwd = moe_unpermute_fwd
 
 
 def moe_unpermute_bwd(input_bwd: Any, input_fwd: Any, dtype: Any, row_id_map: Any, prob: Any) -> tuple[Any, Any]:
-    """The gradients of the rows and of the probabilities."""
+    """The gradients of the rows and of the probabilities.
+
+    Without probabilities the extension returns a column of memory that nobody has written; here it is zeros.
+    """
     gradient = input_bwd.detach().contiguous()
     rows = _map(row_id_map, gradient.shape[0])
     if prob.numel() == 0:
-        return as_tensor(operators().moe_permute(gradient, rows, threads=threads())), torch.empty(0)
+        unwritten = torch.zeros((row_id_map.shape[0], 1), dtype=torch.float32)
+        return as_tensor(operators().moe_permute(gradient, rows, threads=threads())), unwritten
     made, of_prob = operators().moe_unpermute_backward(
         gradient, input_fwd.detach().contiguous(), rows, prob.detach().contiguous(), threads=threads()
     )

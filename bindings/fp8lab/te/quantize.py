@@ -30,6 +30,7 @@ from fp8lab.te.tensors import (
     matrix,
     new_tensor,
     prepared,
+    rounded,
 )
 
 EXPORTED = (
@@ -123,7 +124,7 @@ def bias_gradient(gradient: Any, dtype: torch.dtype) -> Any:
     """The sum of the rows in float32, ascending, rounded once."""
     if gradient.numel() == 0:
         return torch.zeros(gradient.shape[-1], dtype=dtype)
-    return torch.from_numpy(fp8lab.linear_bias_gradient(matrix(gradient))).to(dtype)
+    return rounded(torch.from_numpy(fp8lab.linear_bias_gradient(matrix(gradient))), dtype)
 
 
 def bgrad_quantize(input: Any, quantizer: Any) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fp8lab.te.operators import as_tensor, operators, options
+from fp8lab.te.operators import as_tensor, kernel_options, operators
 
 EXPORTED = ("fused_qkv_rope_backward", "fused_qkv_rope_forward", "fused_rope_backward", "fused_rope_forward")
 __all__ = [*EXPORTED]
@@ -27,7 +27,7 @@ def _choices(
         "freqs": freqs.detach().contiguous(), "tensor_format": layout, "interleaved": bool(interleaved),
         "cu_seqlens": None if layout != "thd" or cu_seqlens is None else cu_seqlens.detach(),
         "start_positions": None if start_positions is None else start_positions.detach(),
-        "cp_size": int(cp_size), "cp_rank": int(cp_rank), **options(),
+        "cp_size": int(cp_size), "cp_rank": int(cp_rank), **kernel_options(),
     }  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def fused_rope_backward(
 def _qkv_choices(qkv_format: Any, interleaved: bool, cp_size: int, cp_rank: int) -> dict[str, Any]:
     return {
         "tensor_format": _layout(qkv_format, ("sbhd", "bshd")), "interleaved": bool(interleaved),
-        "cp_size": int(cp_size), "cp_rank": int(cp_rank), **options(),
+        "cp_size": int(cp_size), "cp_rank": int(cp_rank), **kernel_options(),
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import torch
 
 from fp8lab.te._activation import active_device
 from fp8lab.te.enums import NVTEQBHistogramMode, NVTERoutingMapFormat
-from fp8lab.te.operators import as_tensor, operators, options, type_name
+from fp8lab.te.operators import as_tensor, kernel_options, operators, options, type_name
 
 EXPORTED = (
     "fused_moe_aux_loss_bwd", "fused_moe_aux_loss_fwd", "fused_moe_aux_loss_fwd_graph_safe",
@@ -75,7 +75,7 @@ def _score_options(score_function: str, use_pre_softmax: bool, scaling_factor: f
         "score": score_function,
         "softmax_first": bool(use_pre_softmax) if score_function == "softmax" else None,
         "scaling": 1.0 if scaling_factor is None else float(scaling_factor),
-        **options(),
+        **kernel_options(),
     }
 
 
@@ -161,7 +161,7 @@ def fused_score_for_moe_aux_loss_fwd(
     count = _check_tokens(logits, topk)
     is_bitmap = _is_bitmap(routing_map_format)
     scores, experts, saved = operators().moe_scores(
-        _plain(logits), int(topk), score=score_function, radix_from=_radix_from(), **options()
+        _plain(logits), int(topk), score=score_function, radix_from=_radix_from(), **kernel_options()
     )
     return as_tensor(scores), _routing(experts, count, is_bitmap, None), as_tensor(saved)
 
@@ -172,7 +172,7 @@ def fused_score_for_moe_aux_loss_bwd(
     """Its gradient, written to ``grad_logits``."""
     made = operators().moe_scores_backward(
         _plain(grad_scores), _plain(intermediate_output), score=score_function,
-        out_dtype=type_name(grad_logits.dtype), **options(),
+        out_dtype=type_name(grad_logits.dtype), **kernel_options(),
     )  # fmt: skip
     grad_logits.detach().copy_(as_tensor(made))
 

@@ -31,6 +31,7 @@ __all__ = [
     "matrix",
     "new_tensor",
     "prepared",
+    "rounded",
 ]
 
 _CPU = torch.device("cpu")
@@ -146,6 +147,14 @@ def as_tensor(array: Any) -> Any:
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
     return torch.from_numpy(array)
+
+
+def rounded(values: Any, dtype: torch.dtype) -> Any:
+    """Float32 results rounded once, NaNs as a GPU writes them; a CPU's word of these depends on its instructions."""
+    made = values.to(dtype)
+    if dtype in (torch.bfloat16, torch.float16):
+        made.view(torch.int16).masked_fill_(made.isnan(), 0x7FFF)
+    return made
 
 
 def _rounded_up(size: int, multiple: int) -> int:

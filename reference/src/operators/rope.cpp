@@ -4,9 +4,11 @@
 #include <utility>
 #include <vector>
 
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
+#include "operators/kernel_functions.hpp"
 #include "operators/row_buffers.hpp"
 #include "operators/tensor_pieces.hpp"
 
@@ -115,15 +117,18 @@ struct RopeTurns {
   std::vector<float> cosines;
   std::vector<float> sines;
 };
-RopeTurns turns_of(std::span<const float> freqs, std::size_t rotated, bool interleaved, bool backward, int threads) {
+RopeTurns turns_of(std::span<const float> freqs, std::size_t rotated, bool interleaved, bool backward,
+                   const OperatorOptions& options) {
+  const KernelFunctions functions = kernel_functions(options.functions);
   RopeTurns turns{std::vector<float>(freqs.size()), std::vector<float>(freqs.size())};
-  parallel_for(freqs.size(), threads, [&](std::size_t first, std::size_t last) {
+  parallel_for(freqs.size(), options.threads, [&](std::size_t first, std::size_t last) {
+    const DefaultEnvironment environment;
     for (std::size_t i = first; i < last; ++i) {
       checkpoint(i);
       const RopePartner partner = partner_of(i % rotated, rotated, interleaved);
       const std::size_t of_sine = backward ? i - i % rotated + partner.index : i;
-      const float sine = rounded_sin(freqs[of_sine]);
-      turns.cosines[i] = rounded_cos(freqs[i]);
+      const float sine = functions.sin(freqs[of_sine]);
+      turns.cosines[i] = functions.cos(freqs[i]);
       turns.sines[i] = partner.is_first != backward ? -sine : sine;  // forward of the first, backward of the second
     }
   });
@@ -148,7 +153,7 @@ void turn_all(const RopeShape& shape, const RopeOptions& how, const FloatSpan& x
               std::span<const float> freqs, const FloatOutput& out, const VectorPlaces& to, bool backward,
               const OperatorOptions& options) {
   const RopePositions positions(shape, how, freqs.size() / shape.rotated);
-  const RopeTurns turns = turns_of(freqs, shape.rotated, how.interleaved, backward, options.threads);
+  const RopeTurns turns = turns_of(freqs, shape.rotated, how.interleaved, backward, options);
   const RowFunctions loops = row_functions();
   parallel_for(positions.of_tokens().size(), options.threads, [&](std::size_t first, std::size_t last) {
     std::vector<float> values(padded(shape.size));
@@ -177,7 +182,7 @@ void turn_all(const RopeShape& shape, const RopeOptions& how, const FloatSpan& x
 
 void rope(const RopeShape& shape, const RopeOptions& how, FloatSpan x, std::span<const float> freqs, FloatOutput out,
           const OperatorOptions& options) {
-  check_rounded_functions("rope", options);
+  check_exact_functions("rope", options);
   check_rope(shape, how, "x", x, freqs, "out", out);
   const VectorPlaces places = side_by_side(shape.heads, shape.size);
   turn_all(shape, how, x, places, freqs, out, places, false, options);
@@ -185,7 +190,7 @@ void rope(const RopeShape& shape, const RopeOptions& how, FloatSpan x, std::span
 
 void rope_backward(const RopeShape& shape, const RopeOptions& how, FloatSpan grad, std::span<const float> freqs,
                    FloatOutput dx, const OperatorOptions& options) {
-  check_rounded_functions("rope_backward", options);
+  check_exact_functions("rope_backward", options);
   check_rope(shape, how, "grad", grad, freqs, "dx", dx);
   const VectorPlaces places = side_by_side(shape.heads, shape.size);
   turn_all(shape, how, grad, places, freqs, dx, places, true, options);
@@ -254,7 +259,7 @@ void copy_vectors(const RopeShape& shape, const FloatSpan& x, const VectorPlaces
 
 void rope_qkv(const RopeQkvShape& shape, const RopeOptions& how, FloatSpan qkv, std::span<const float> query_freqs,
               std::span<const float> key_freqs, const std::array<FloatOutput, 3>& out, const OperatorOptions& options) {
-  check_rounded_functions("rope_qkv", options);
+  check_exact_functions("rope_qkv", options);
   check_qkv(shape, how, tensor_size("qkv", qkv), {output_size(out[0]), output_size(out[1]), output_size(out[2])},
             "qkv");
   RopeOptions positions = how;
@@ -271,7 +276,7 @@ void rope_qkv(const RopeQkvShape& shape, const RopeOptions& how, FloatSpan qkv, 
 void rope_qkv_backward(const RopeQkvShape& shape, const RopeOptions& how, const std::array<FloatSpan, 3>& grads,
                        std::span<const float> query_freqs, std::span<const float> key_freqs, FloatOutput dqkv,
                        const OperatorOptions& options) {
-  check_rounded_functions("rope_qkv_backward", options);
+  check_exact_functions("rope_qkv_backward", options);
   std::array<std::size_t, 3> sizes{};
   for (std::size_t i = 0; i < 3; ++i) sizes[i] = tensor_size(qkv_names[i], grads[i]);
   check_qkv(shape, how, output_size(dqkv), sizes, "dqkv");

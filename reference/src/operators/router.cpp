@@ -14,6 +14,7 @@
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/operators/sum_order.hpp"
+#include "operators/kernel_functions.hpp"
 #include "operators/row_buffers.hpp"
 
 namespace fp8lab {
@@ -25,8 +26,8 @@ constexpr float least_sum = 1e-20F;  // which kernels add to what they divide by
 /// A number for each lane of a warp.
 using Lanes = std::array<float, sum_lanes>;
 
-float sigmoid(float x) { return 1 / (1 + rounded_exp(-x)); }
-float sqrtsoftplus(float x) { return std::sqrt(x > 20 ? x : rounded_log1p(rounded_exp(x))); }
+float sigmoid(const KernelFunctions& f, float x) { return 1 / (1 + f.exp(-x)); }
+float sqrtsoftplus(const KernelFunctions& f, float x) { return std::sqrt(x > 20 ? x : f.log1p(f.exp(x))); }
 
 /// The sum of a row as a warp has it.
 float sum_of_row(std::span<const float> values) {
@@ -39,17 +40,17 @@ float sum_of_row(std::span<const float> values) {
 
 /// The softmax of a row, in place. A lane holds the largest value so far and a sum that refers to it; what it gets of
 /// another lane is rounded before the sum, its own product is not. So lanes have different sums, each for its elements.
-void softmax_of_row(std::span<float> values) {
+void softmax_of_row(const KernelFunctions& f, std::span<float> values) {
   Lanes largest{};
   Lanes sum{};
   largest.fill(no_score);
   for (std::size_t i = 0; i < values.size(); ++i) {
     const std::size_t lane = i % sum_lanes;
     if (values[i] > largest[lane]) {
-      sum[lane] *= rounded_exp(largest[lane] - values[i]);
+      sum[lane] *= f.exp(largest[lane] - values[i]);
       largest[lane] = values[i];
     }
-    sum[lane] += rounded_exp(values[i] - largest[lane]);
+    sum[lane] += f.exp(values[i] - largest[lane]);
   }
   for (std::size_t offset = sum_lanes / 2; offset > 0; offset /= 2) {
     const Lanes before = largest;
@@ -59,14 +60,14 @@ void softmax_of_row(std::span<float> values) {
       largest[lane] = std::max(before[lane], before[other]);
       if (largest[lane] == no_score) continue;
       const auto share = [&](std::size_t of) {
-        return before[of] > no_score ? rounded_exp(before[of] - largest[lane]) : 0.0F;
+        return before[of] > no_score ? f.exp(before[of] - largest[lane]) : 0.0F;
       };
       sum[lane] = std::fma(sums[lane], share(lane), sums[other] * share(other));
     }
   }
   for (std::size_t i = 0; i < values.size(); ++i) {
     const std::size_t lane = i % sum_lanes;
-    values[i] = rounded_exp(values[i] - largest[lane]) * (1 / sum[lane]);
+    values[i] = f.exp(values[i] - largest[lane]) * (1 / sum[lane]);
   }
 }
 
@@ -226,19 +227,20 @@ void for_each_token(const MatrixView& x, int threads, const Work& work) {
 void make_nans_alike(std::span<float> values) { narrow_row(values.data(), values.size(), values.data()); }
 
 /// The scores that experts are compared by, in place; `saved` gets what the gradient needs.
-void score_row(RouterScore score, bool softmax_first, std::span<float> values, std::span<float> saved) {
+void score_row(const KernelFunctions& f, RouterScore score, bool softmax_first, std::span<float> values,
+               std::span<float> saved) {
   switch (score) {
     case RouterScore::softmax:
-      if (softmax_first) softmax_of_row(values);
+      if (softmax_first) softmax_of_row(f, values);
       std::ranges::copy(values, saved.begin());
       return;
     case RouterScore::sigmoid:
-      for (float& value : values) value = sigmoid(value);
+      for (float& value : values) value = sigmoid(f, value);
       std::ranges::copy(values, saved.begin());
       return;
     case RouterScore::sqrtsoftplus:
       std::ranges::copy(values, saved.begin());
-      for (float& value : values) value = sqrtsoftplus(value);
+      for (float& value : values) value = sqrtsoftplus(f, value);
       return;
   }
 }
@@ -267,12 +269,13 @@ void check_choice(const RouterParameters& parameters, const MatrixView& logits, 
 }
 
 /// What the scores of chosen experts become: without their bias, and normalized.
-void finish_scores(const RouterParameters& parameters, std::span<const float> bias, Choice& choice) {
+void finish_scores(const KernelFunctions& f, const RouterParameters& parameters, std::span<const float> bias,
+                   Choice& choice) {
   for (std::size_t k = 0; k < choice.scores.size() && !bias.empty(); ++k) {
     choice.scores[k] -= bias[static_cast<std::size_t>(choice.experts[k])];
   }
   if (parameters.score == RouterScore::softmax) {
-    if (!parameters.softmax_first) softmax_of_row(choice.scores);
+    if (!parameters.softmax_first) softmax_of_row(f, choice.scores);
   } else if (parameters.topk > 1) {
     normalize_row(choice.scores);
   }
@@ -283,7 +286,7 @@ void finish_scores(const RouterParameters& parameters, std::span<const float> bi
 void moe_topk(const RouterParameters& parameters, const MatrixView& logits, std::span<const float> bias,
               FloatOutput probabilities, std::span<std::int32_t> experts, std::span<float> saved,
               std::span<float> cutoff, const OperatorOptions& options) {
-  check_rounded_functions("moe_topk", options);
+  check_exact_functions("moe_topk", options);
   check_choice(parameters, logits, bias, cutoff);
   const std::size_t columns = logits.columns();
   const bool softmax_of_chosen = parameters.score == RouterScore::softmax && !parameters.softmax_first;
@@ -291,17 +294,18 @@ void moe_topk(const RouterParameters& parameters, const MatrixView& logits, std:
   check_size("experts", experts.size(), logits.rows() * parameters.topk);
   check_size("saved", saved.size(), logits.size());
   const Chooser choose(parameters, columns);
+  const KernelFunctions functions = kernel_functions(options.functions);
   for_each_token(logits, options.threads, [&](std::size_t row, std::span<float> values) {
     // 1. Scores with their bias, by which experts are chosen.
     const std::span<float> kept = saved.subspan(row * columns, columns);
-    score_row(parameters.score, parameters.softmax_first, values, kept);
+    score_row(functions, parameters.score, parameters.softmax_first, values, kept);
     for (std::size_t i = 0; i < bias.size(); ++i) values[i] += bias[i];
     if (!softmax_of_chosen) make_nans_alike(values);
     Choice choice(parameters.topk + (cutoff.empty() ? 0 : 1));
     choose(values, choice.scores.size(), choice);
     if (!cutoff.empty()) cutoff[row] = drop_least(choice);
     // 2. Their scores without it, normalized.
-    finish_scores(parameters, bias, choice);
+    finish_scores(functions, parameters, bias, choice);
     // 3. Results.
     std::ranges::fill(values, 0.0F);
     if (softmax_of_chosen) std::ranges::fill(kept, no_score);
@@ -318,7 +322,7 @@ void moe_topk(const RouterParameters& parameters, const MatrixView& logits, std:
 
 void moe_scores(const RouterParameters& parameters, const MatrixView& logits, std::span<float> scores,
                 std::span<std::int32_t> experts, std::span<float> saved, const OperatorOptions& options) {
-  check_rounded_functions("moe_scores", options);
+  check_exact_functions("moe_scores", options);
   check_rows(logits, "logits");
   check_topk(parameters.topk, logits.columns(), "logits");
   if (parameters.group_topk != 0) refuse("groups are not for scores of the auxiliary loss");
@@ -326,9 +330,10 @@ void moe_scores(const RouterParameters& parameters, const MatrixView& logits, st
   check_size("experts", experts.size(), logits.rows() * parameters.topk);
   check_size("saved", saved.size(), logits.size());
   const Chooser choose(parameters, logits.columns());
+  const KernelFunctions functions = kernel_functions(options.functions);
   for_each_token(logits, options.threads, [&](std::size_t row, std::span<float> values) {
     const std::span<float> kept = saved.subspan(row * values.size(), values.size());
-    score_row(parameters.score, true, values, kept);
+    score_row(functions, parameters.score, true, values, kept);
     make_nans_alike(kept);
     if (parameters.score != RouterScore::softmax) normalize_row(values);
     make_nans_alike(values);
@@ -347,6 +352,7 @@ struct RowGradient {
   std::span<const float> saved;
   std::span<const float> grad;
   std::vector<std::int32_t> chosen;
+  KernelFunctions functions;
   bool in_order;  // sums go by the place among the chosen ones, else by the numbers of experts
   float sum_s = 0;
   float sum_gs = 0;
@@ -354,7 +360,7 @@ struct RowGradient {
   [[nodiscard]] bool is_softmax() const { return parameters.score == RouterScore::softmax; }
   [[nodiscard]] float g(std::size_t i) const { return grad[i] * parameters.scaling; }
   [[nodiscard]] float s(std::size_t i) const {
-    return parameters.score == RouterScore::sqrtsoftplus ? sqrtsoftplus(saved[i]) : saved[i];
+    return parameters.score == RouterScore::sqrtsoftplus ? sqrtsoftplus(functions, saved[i]) : saved[i];
   }
 
   /// The sums over the experts that are chosen.
@@ -405,7 +411,7 @@ struct RowGradient {
   [[nodiscard]] float of_score(std::size_t i, float by_score) const {
     if (parameters.score == RouterScore::sigmoid) return by_score * saved[i] * (1 - saved[i]);
     const float below = std::fma(2.0F, s(i), least_sum);
-    return by_score * ((saved[i] > 20 ? 1 : sigmoid(saved[i])) / below);
+    return by_score * ((saved[i] > 20 ? 1 : sigmoid(functions, saved[i])) / below);
   }
 };
 
@@ -426,16 +432,17 @@ void check_routing(const Routing& routing, std::size_t rows, std::size_t columns
 
 void moe_topk_backward(const RouterParameters& parameters, const Routing& routing, std::span<const float> saved,
                        const MatrixView& grad, FloatOutput dlogits, const OperatorOptions& options) {
-  check_rounded_functions("moe_topk_backward", options);
+  check_exact_functions("moe_topk_backward", options);
   check_rows(grad, "grad");
   const std::size_t columns = grad.columns();
   check_topk(parameters.topk, columns, "grad");
   check_routing(routing, grad.rows(), columns, parameters.topk);
   check_size("saved", saved.size(), grad.size());
   check_size("dlogits", output_size(dlogits), grad.size());
+  const KernelFunctions functions = kernel_functions(options.functions);
   for_each_token(grad, options.threads, [&](std::size_t row, std::span<float> values) {
     const bool in_order = routing.bytes.empty();
-    RowGradient of_row{parameters, saved.subspan(row * columns, columns), values, {}, in_order};
+    RowGradient of_row{parameters, saved.subspan(row * columns, columns), values, {}, functions, in_order};
     if (in_order) {
       const auto chosen = routing.experts.subspan(row * parameters.topk, parameters.topk);
       of_row.chosen.assign(chosen.begin(), chosen.end());
@@ -458,16 +465,18 @@ void moe_topk_backward(const RouterParameters& parameters, const Routing& routin
 
 void moe_scores_backward(RouterScore score, std::span<const float> saved, const MatrixView& grad, FloatOutput dlogits,
                          const OperatorOptions& options) {
-  check_rounded_functions("moe_scores_backward", options);
+  check_exact_functions("moe_scores_backward", options);
   // With two experts of topk it normalizes, whatever the number of columns; scaling by 1 changes no bit.
   RouterParameters parameters{.topk = 2, .score = score, .softmax_first = true};
   check_rows(grad, "grad");
   const std::size_t columns = grad.columns();
   check_size("saved", saved.size(), grad.size());
   check_size("dlogits", output_size(dlogits), grad.size());
+  const KernelFunctions functions = kernel_functions(options.functions);
   for_each_token(grad, options.threads, [&](std::size_t row, std::span<float> values) {
-    RowGradient of_row{parameters, saved.subspan(row * columns, columns), values, std::vector<std::int32_t>(columns, 1),
-                       false};
+    RowGradient of_row{parameters, saved.subspan(row * columns, columns),
+                       values,     std::vector<std::int32_t>(columns, 1),
+                       functions,  false};
     of_row.add_up();
     std::vector<float> out(padded(columns));
     for (std::size_t i = 0; i < columns; ++i) out[i] = of_row.of_chosen(i);

@@ -119,6 +119,10 @@ float hopper_tanhf(float x) {
   return DeviceSteps<Subnormals::kept>(SpecialUnits::hopper).tanhf(x);
 }
 
+float hopper_log1pf(float x) { return DeviceSteps<Subnormals::kept>(SpecialUnits::hopper).log1pf(x); }
+float hopper_sinf(float x) { return DeviceSteps<Subnormals::kept>(SpecialUnits::hopper).sinf(x); }
+float hopper_cosf(float x) { return DeviceSteps<Subnormals::kept>(SpecialUnits::hopper).cosf(x); }
+
 void device_function(DeviceFunction function, const DeviceBuild& build, std::span<const float> x,
                      std::span<const float> y, std::span<float> out, int threads) {
   if (out.size() != x.size()) refuse("out must have ", x.size(), " elements, not ", out.size());

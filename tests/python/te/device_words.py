@@ -20,7 +20,7 @@ from transformer_engine.common import recipe as recipes
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import drawn_words  # noqa: E402
-from drawn_words import hashed  # noqa: E402
+from drawn_words import digest, hashed  # noqa: E402
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 NAMES = {BF16: "bf16", FP16: "fp16", FP32: "fp32"}
@@ -811,20 +811,6 @@ def words_of(tensor):
     if tensor.element_size() == 1:
         return tensor.view(torch.uint8).cpu().numpy()
     return tensor.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]).cpu().numpy()
-
-
-def digest(words):
-    """A sum over words and their places, modulo 2^64."""
-    flat = words.reshape(-1)
-    with np.errstate(over="ignore"):
-        x = flat.view(f"uint{flat.itemsize * 8}").astype(np.uint64) ^ (
-            np.arange(flat.size, dtype=np.uint64) << np.uint64(32)
-        )
-        x = x * np.uint64(0x9E3779B97F4A7C15)
-        x ^= x >> np.uint64(29)
-        x = x * np.uint64(0xBF58476D1CE4E5B9)
-        x ^= x >> np.uint64(32)
-        return np.uint64(x.sum(dtype=np.uint64))
 
 
 MOST = 1 << 13

@@ -34,3 +34,17 @@ def normal(seed: int, shape, scale: float = 1.0) -> np.ndarray:
     total = sum(uniform(count, seed * 4 + i + 77) for i in range(4))
     total[hashed(count, seed + 5) % np.uint64(61) == 0] *= 16
     return (total * scale).astype(np.float32).reshape(shape)
+
+
+def digest(words: np.ndarray) -> np.uint64:
+    """A sum over words and their places, modulo 2^64."""
+    flat = words.reshape(-1)
+    with np.errstate(over="ignore"):
+        x = flat.view(f"uint{flat.itemsize * 8}").astype(np.uint64) ^ (
+            np.arange(flat.size, dtype=np.uint64) << np.uint64(32)
+        )
+        x = x * np.uint64(0x9E3779B97F4A7C15)
+        x ^= x >> np.uint64(29)
+        x = x * np.uint64(0xBF58476D1CE4E5B9)
+        x ^= x >> np.uint64(32)
+        return np.uint64(x.sum(dtype=np.uint64))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The elementary functions of kernels, rounded correctly: the same bits on every processor and with every C library.
+// The elementary functions of kernels: the same bits on every processor and with every C library.
 #pragma once
 
 #include <array>
@@ -19,11 +19,11 @@ enum class Functions : std::uint8_t {
 };
 inline constexpr std::array function_names{
     Named{"correctly_rounded", Functions::correctly_rounded, "the float32 nearest to the exact value, ties to even"},
-    Named{"hopper", Functions::hopper,
-          "CUDA 13.0's functions over Hopper's special function unit, and sums in the order of Transformer Engine's "
-          "kernels; for activations, for norms of at most 2048 columns, and for softmaxes of 16 bits an element and at "
-          "most "
-          "16384 keys, and for the gradients of these"},
+    Named{
+        "hopper", Functions::hopper,
+        "CUDA 13.0's functions over Hopper's special function unit, and sums in the order of Transformer Engine's "
+        "kernels; for activations, for norms of at most 2048 columns, for softmaxes of 16 bits an element and at most "
+        "16384 keys, for rope and the router of experts, and for the gradients of these"},
 };
 static_assert(is_in_order(function_names));
 [[nodiscard]] constexpr std::span<const Named<Functions>> named_values(Functions /*of_type*/) { return function_names; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rotary position embedding of Transformer Engine's fused kernel, and its gradient.
 //
-// Source: Transformer Engine 2.20, common/fused_rope/fused_rope.cu. sincosf is libdevice's there and rounded correctly
-// here; what is fused is what nvcc 13.0 fuses of the formula for sm_90.
+// Source: Transformer Engine 2.20, common/fused_rope/fused_rope.cu. sincosf is libdevice's there, and here with
+// Functions::hopper; what is fused is what nvcc 13.0 fuses of the formula for sm_90.
 #pragma once
 
 #include <array>

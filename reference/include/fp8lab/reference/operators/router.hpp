@@ -5,7 +5,7 @@
 // Source: Transformer Engine 2.20, common/fused_router. A warp of 32 lanes has a token: lane l has elements l, l + 32,
 // and so on, in this order, and lanes are added by exchange with lane l ^ 16, l ^ 8, l ^ 4, l ^ 2 and l ^ 1. All of it
 // is float32, and sums are made in the kernels' own order; what is fused is what nvcc 13.0 fuses of the formulas for
-// sm_90. expf and log1pf are libdevice's there and rounded correctly here.
+// sm_90. expf and log1pf are libdevice's there, and here with Functions::hopper.
 #pragma once
 
 #include <array>
