@@ -291,12 +291,11 @@ bool run_scale_tensor(const TypedArray& x, float scale, const TypedArray& out, i
   return released(scale_tensor, elements_of(x), scale, output_of(out), threads);
 }
 
-std::pair<float, float> run_l2norm(const TypedArray& x, int threads) {
-  const FloatSpan in = elements_of(x);
-  const py::gil_scoped_release release;
-  float sum = 0;
-  const float norm = l2norm(in, &sum, threads);
-  return {norm, sum};
+std::pair<float, std::vector<float>> run_l2norms(const std::vector<TypedArray>& tensors, const OptionFields& options) {
+  std::vector<FloatSpan> in;
+  for (const TypedArray& one : tensors) in.push_back(elements_of(one));
+  TensorNorms norms = released([&] { return l2norms(in, options_of(options)); });
+  return {norms.total, std::move(norms.each)};
 }
 
 /// lr, weight_decay, momentum, dampening and scale; nesterov, first_run and weight_decay_after_momentum.
@@ -495,10 +494,7 @@ void bind_optimizers(py::module_& module) {
   module.def("dropout", &run_dropout, py::arg("probability"), py::arg("state"), py::arg("x"), py::arg("out"),
              py::arg("mask").noconvert(), py::arg("threads"));
   module.def("scale_tensor", &run_scale_tensor, py::arg("x"), py::arg("scale"), py::arg("out"), py::arg("threads"));
-  module.def("l2norm", &run_l2norm, py::arg("x"), py::arg("threads"));
-  module.def(
-      "l2norm_of_sums", [](const Array<float>& sums) { return l2norm_of_sums(view(sums)); },
-      py::arg("sums").noconvert());
+  module.def("l2norms", &run_l2norms, py::arg("tensors"), py::arg("options"));
   module.def(
       "scale_of_amax",
       [](float amax, float largest, bool power_of_two, float eps) {

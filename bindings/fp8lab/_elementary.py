@@ -50,8 +50,9 @@ class Exactness:
     """What these were measured on."""
     exact_on_hopper: bool
     """Whether every bit is a Hopper chip's with ``functions="hopper"``: by the words of an H200 for norms (16 to 512
-    columns; to 2048 by the kernels' source), rope, the router and the functions that activations are made of; of
-    softmaxes no device has been asked: their order is that of the kernels' source and of nvcc's instructions."""
+    columns; to 2048 by the kernels' source), rope, the router, Adam, ``l2norm`` and the functions that activations are
+    made of; of softmaxes no device has been asked: their order is that of the kernels' source and of nvcc's
+    instructions."""
 
 
 def exactness() -> list[Exactness]:
@@ -64,7 +65,7 @@ def functions() -> list[str]:
 
     ``correctly_rounded`` has the float32 nearest to the exact value. ``hopper`` has what ``device_function`` has for
     sm_90, and sums in the kernel's order; activations take it, and so do norms of at most 2048 columns, softmaxes of 16
-    bits an element and at most 16384 keys, rope, the router of experts, and the gradients of these.
+    bits an element and at most 16384 keys, rope, the router of experts, the gradients of these, Adam and ``l2norm``.
     """
     return list(FUNCTIONS)
 

@@ -65,32 +65,33 @@ def scale_tensor(
     return result, _core.scale_tensor(apart_from((array.reshape(1, -1), source), words), factor, words, number)
 
 
-def l2norm(tensors: Any, *, threads: int | None = None) -> tuple[float, list[float]]:
+def l2norm(
+    tensors: Any, *, functions: FunctionsName = "correctly_rounded", threads: int | None = None
+) -> tuple[float, list[float]]:
     """The Euclidean norm of all tensors together, and that of each.
 
     sqrt(sum(x^2)) in float32 with subnormal numbers flushed: chunks of 65536 elements are added as the module says of
-    rows, each square fused; their sums, and those of the tensors, likewise.
+    rows, each square fused; their sums, and those of the tensors, likewise. With ``functions="hopper"`` every bit is
+    that of the kernel on an H100 or H200 for such chunks, of tensors that begin at a multiple of 4 elements, as those
+    that PyTorch allocates do.
 
     Parameters
     ----------
     tensors : array of float32, float16 or bfloat16, or a list of such arrays
-    threads : int, optional
-        All cores if left out, and one for a call of microseconds; no result depends on it.
+    functions, threads
+        As the module says.
 
     Returns
     -------
     float
     list of float
 
-    Source: Transformer Engine 2.20, ``common/multi_tensor/l2norm.cu``; the order of sums is another one there.
+    Source: Transformer Engine 2.20, ``common/multi_tensor/l2norm.cu``.
     """
-    check_threads(threads)
     given = tensors if isinstance(tensors, (list, tuple)) else [tensors]
-    found = []
-    for one in given:
-        array, source = as_kernel_floats(one, "tensors")
-        found.append(_core.l2norm((array.reshape(1, -1), source), check_threads(threads, array.size)))
-    return _core.l2norm_of_sums(np.array([total for _, total in found], np.float32)), [norm for norm, _ in found]
+    found = [as_kernel_floats(one, "tensors") for one in given]
+    options = options_of(functions, threads, sum(array.size for array, _ in found))
+    return _core.l2norms([(array.reshape(1, -1), source) for array, source in found], options)
 
 
 def scale_of_amax(
@@ -262,7 +263,8 @@ def adam_update(
     With c = 1 - beta^step, or 1, in float32: of ``l2`` g = fma(weight_decay, param, g); m = fma(beta1, m, (1 - beta1)
     g); v = fma(beta2, v, ((1 - beta2) g) g); u = (m / c1) / (sqrt(v / c2) + eps); of ``decoupled`` u =
     fma(weight_decay, param, u); param = fma(-lr, u, param). A division multiplies by the reciprocal; each operation
-    flushes subnormal numbers. Reciprocals and roots are rounded correctly, which those of devices are not.
+    flushes subnormal numbers. Reciprocals and roots are rounded correctly; with ``functions="hopper"`` they are those
+    of an H100 or H200, and every bit is the kernel's.
 
     Parameters
     ----------
@@ -273,7 +275,7 @@ def adam_update(
         Holds the parameters; param gets their copies.
     inverse_scale : float, optional
         Multiplies grad first, also where it lies, rounded to its type: grad is C-contiguous then. This is what the
-        kernels for CUDA graphs do.
+        kernels for CUDA graphs do, which round lr u before they subtract it: so does ``functions="hopper"``.
     lr, betas, eps, weight_decay : float
     step : int
         The number of this update, from 1 on.

@@ -23,28 +23,40 @@ struct OptimizerLoops {
   using Fast = Flushed<Math>;
   using V = Math::V;
 
-  static HWY_ATTR void Adam(const AdamParameters& parameters, const AdamConstants& constants,
-                            const OptimizerPiece& piece) {
+  static HWY_ATTR void AdamMoments(const AdamParameters& parameters, const AdamConstants& constants,
+                                   const OptimizerPiece& piece, float* roots) {
     const V beta1 = Fast::Number(parameters.beta1);
     const V beta2 = Fast::Number(parameters.beta2);
     const V rest1 = Fast::Difference(Fast::Number(1), beta1);
     const V rest2 = Fast::Difference(Fast::Number(1), beta2);
     const V decay = Fast::Number(parameters.weight_decay);
-    const V minus_lr = Fast::Number(-parameters.lr);
-    const bool is_l2 = parameters.mode == AdamMode::l2;
     for (std::size_t i = 0; i < piece.count; i += Math::lanes()) {
-      const V param = Fast::Load(piece.param + i);
       V g = Fast::Load(piece.grad + i);
-      if (is_l2) g = Fast::Fused(decay, param, g);
+      if (parameters.mode == AdamMode::l2) g = Fast::Fused(decay, Fast::Load(piece.param + i), g);
       const V m = Fast::Fused(Fast::Load(piece.m + i), beta1, Fast::Product(rest1, g));
       const V v = Fast::Fused(Fast::Load(piece.v + i), beta2, Fast::Product(Fast::Product(rest2, g), g));
-      const V root = Fast::Root(Fast::Product(v, Fast::Number(constants.inverse_correction2)));
-      const V below = Fast::Reciprocal(Fast::Sum(root, Fast::Number(parameters.eps)));
-      V update = Fast::Product(Fast::Product(m, Fast::Number(constants.inverse_correction1)), below);
-      if (!is_l2) update = Fast::Fused(decay, param, update);
-      Math::Store(Fast::Fused(minus_lr, update, param), piece.param + i);
+      Math::Store(Fast::Product(v, Fast::Number(constants.inverse_correction2)), roots + i);
       Math::Store(m, piece.m + i);
       Math::Store(v, piece.v + i);
+    }
+  }
+  static HWY_ATTR void AdamShares(float eps, float* x, std::size_t count) {
+    for (std::size_t i = 0; i < count; i += Math::lanes()) {
+      Math::Store(Fast::Reciprocal(Fast::Sum(Fast::Root(Fast::Load(x + i)), Fast::Number(eps))), x + i);
+    }
+  }
+  static HWY_ATTR void AdamStep(const AdamParameters& parameters, const AdamConstants& constants,
+                                const OptimizerPiece& piece, const float* shares) {
+    const V decay = Fast::Number(parameters.weight_decay);
+    const V minus_lr = Fast::Number(-parameters.lr);
+    for (std::size_t i = 0; i < piece.count; i += Math::lanes()) {
+      const V param = Fast::Load(piece.param + i);
+      const V unbiased = Fast::Product(Fast::Load(piece.m + i), Fast::Number(constants.inverse_correction1));
+      V update = Fast::Product(unbiased, Fast::Load(shares + i));
+      if (parameters.mode == AdamMode::decoupled) update = Fast::Fused(decay, param, update);
+      const V next = constants.is_step_fused ? Fast::Fused(minus_lr, update, param)
+                                             : Fast::Sum(Fast::Product(minus_lr, update), param);
+      Math::Store(next, piece.param + i);
     }
   }
 
@@ -89,7 +101,15 @@ struct OptimizerLoops {
     }
     return sum_of_lanes(lanes);
   }
-  static OptimizerFunctions All() { return {&Adam, &SgdGradient, &SgdStep, &SgdChange, &SumOfSquares}; }
+  static HWY_ATTR void AddSquares(const float* x, float* sums, std::size_t count) {
+    for (std::size_t i = 0; i < count; i += Math::lanes()) {
+      const V value = Fast::Load(x + i);
+      Math::Store(Fast::Fused(value, value, Fast::Load(sums + i)), sums + i);
+    }
+  }
+  static OptimizerFunctions All() {
+    return {&AdamMoments, &AdamShares, &AdamStep, &SgdGradient, &SgdStep, &SgdChange, &SumOfSquares, &AddSquares};
+  }
 };
 
 OptimizerFunctions OptimizerOfTarget() { return OptimizerLoops<TargetMath>::All(); }

@@ -510,7 +510,7 @@ CALLS = {
         {"scores": WIDE, "cutoff": WIDE[0], "histogram": np.zeros((32, 3), np.int32), "lower": -1.0, "upper": 1.0},
     ),
     "operators.scale_tensor": (fp8lab.operators.scale_tensor, {"x": X, "scale": 2.0}),
-    "operators.l2norm": (fp8lab.operators.l2norm, {"tensors": [X, WIDE]}),
+    "operators.l2norm": (fp8lab.operators.l2norm, {"tensors": [X, WIDE], "functions": "hopper"}),
     "operators.scale_of_amax": (fp8lab.operators.scale_of_amax, {"amax": 3.0}),
     "operators.sgd_update": (
         fp8lab.operators.sgd_update,

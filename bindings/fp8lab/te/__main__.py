@@ -24,7 +24,7 @@ Runs a program that uses NVIDIA's Transformer Engine on the CPU with a device's 
 starts.
 
   --device NAME    {", ".join(one.name for one in devices())}; h100 if left out
-  --functions NAME hopper: activations, norms, rope and the like as an H100 or H200 has them; else correctly_rounded
+  --functions NAME hopper: activations, norms, Adam and the like as an H100 or H200 has them; else correctly_rounded
   --pretend-cuda   torch.cuda.is_available() is True for all code, and not for Transformer Engine alone
 """
 

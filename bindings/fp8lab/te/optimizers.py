@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fp8lab.te.operators import operators, options, type_name
+from fp8lab.te.operators import kernel_options, operators, options, type_name
 from fp8lab.te.quantize import threads
 from fp8lab.te.tensors import as_tensor, format_name
 
@@ -54,7 +54,17 @@ def multi_tensor_l2norm(
     chunk_size: int, noop_flag: Any, tensor_lists: Any, per_tensor_python: bool | None = None
 ) -> tuple[Any, Any]:
     """The norm of all tensors together, and of each where that is wanted."""
-    total, each = operators().l2norm(_plain(tensor_lists)[0], threads=threads())
+    return _norms(_plain(tensor_lists)[0], _norm_options(chunk_size, tensor_lists), per_tensor_python)
+
+
+def _norm_options(chunk_size: int, tensor_lists: Any) -> dict[str, Any]:
+    """The kernel's own order is known of tensors that begin where a vector of four elements may."""
+    is_known = chunk_size == 65536 and all(one.storage_offset() % 4 == 0 for one in tensor_lists[0])
+    return kernel_options() if is_known else options()
+
+
+def _norms(tensors: list[Any], given: dict[str, Any], per_tensor_python: bool | None) -> tuple[Any, Any]:
+    total, each = operators().l2norm(tensors, **given)
     of_each = torch.tensor(each, dtype=torch.float32) if per_tensor_python else torch.empty(0, dtype=torch.float32)
     return torch.tensor([total], dtype=torch.float32), of_each
 
@@ -67,7 +77,7 @@ def multi_tensor_unscale_l2norm(
         operators().scale_tensor(one, float(inv_scale), out_dtype="float32", threads=threads())[0]
         for one in _plain(tensor_lists)[0]
     ]
-    return multi_tensor_l2norm(chunk_size, noop_flag, [list(map(as_tensor, unscaled))], per_tensor_python)
+    return _norms(list(map(as_tensor, unscaled)), _norm_options(chunk_size, tensor_lists), per_tensor_python)
 
 
 def multi_tensor_sgd(
@@ -91,7 +101,7 @@ def _facts(
     return {
         "lr": float(lr), "betas": (float(beta1), float(beta2)), "eps": float(epsilon), "step": int(step),
         "mode": "decoupled" if int(mode) == 1 else "l2", "bias_correction": bool(bias_correction),
-        "weight_decay": float(weight_decay), **options(),
+        "weight_decay": float(weight_decay), **kernel_options(),
     }  # fmt: skip
 
 

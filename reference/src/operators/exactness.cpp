@@ -97,10 +97,10 @@ constexpr std::array rows{
 std::span<const Exactness> exactness() { return rows; }
 
 bool is_exact_on_hopper(const Exactness& row) {
-  constexpr std::array<std::string_view, 13> with_functions{
+  constexpr std::array<std::string_view, 15> with_functions{
       "activation", "activation_backward", "layernorm", "layernorm_backward", "rmsnorm",  "rmsnorm_backward",
       "softmax",    "softmax_backward",    "rope",      "rope_backward",      "moe_topk", "moe_topk_backward",
-      "moe_scores"};
+      "moe_scores", "adam_update",         "l2norm"};
   return row.exact || std::find(with_functions.begin(), with_functions.end(), row.function) != with_functions.end();
 }
 

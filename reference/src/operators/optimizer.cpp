@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <string_view>
 
 #include "fp8lab/formats/bulk.hpp"
 #include "fp8lab/formats/environment.hpp"
@@ -12,6 +13,7 @@
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/formats/widen.hpp"
+#include "fp8lab/reference/units/device_function.hpp"
 #include "operators/flushed.hpp"
 #include "operators/row_buffers.hpp"
 #include "operators/tensor_pieces.hpp"
@@ -46,22 +48,69 @@ float bias_correction_of(float beta, std::uint32_t step) {
   return static_cast<float>(1 - power.high);
 }
 
-AdamConstants adam_constants(const AdamParameters& parameters) {
-  if (parameters.step == 0) refuse("step must be at least 1, not 0");
-  const DefaultEnvironment environment;
-  if (!parameters.bias_correction) return {1, 1};
-  return {flushed_reciprocal(bias_correction_of(parameters.beta1, parameters.step)),
-          flushed_reciprocal(bias_correction_of(parameters.beta2, parameters.step))};
+/// x = a function of x, as a Hopper chip computes it in code that is compiled with fast-math.
+void apply_on_hopper(DeviceFunction function, std::span<float> x) {
+  device_function(function, {.flags = {.fast_math = true}}, x, {}, x);
 }
+
+/// What is the kernel's own of the functions that are asked for.
+class AdamArithmetic {
+ public:
+  AdamArithmetic(std::string_view name, const OperatorOptions& options) : functions_(options.functions) {
+    check_exact_functions(name, options);
+  }
+
+  /// The kernels for CUDA graphs read lr from memory in both branches of the mode, so that nvcc does not fuse it with
+  /// what follows them.
+  [[nodiscard]] AdamConstants constants(const AdamParameters& parameters, bool is_for_graphs) const {
+    if (parameters.step == 0) refuse("step must be at least 1, not 0");
+    const DefaultEnvironment environment;
+    std::array<float, 2> corrections{1, 1};
+    if (parameters.bias_correction) {
+      corrections = {bias_correction_of(parameters.beta1, parameters.step),
+                     bias_correction_of(parameters.beta2, parameters.step)};
+    }
+    switch (functions_) {
+      case Functions::correctly_rounded:
+        return {flushed_reciprocal(corrections[0]), flushed_reciprocal(corrections[1]), true};
+      case Functions::hopper: break;
+    }
+    apply_on_hopper(DeviceFunction::reciprocal, corrections);
+    return {corrections[0], corrections[1], !is_for_graphs};
+  }
+
+  /// x = 1 / (sqrt(x) + eps).
+  void shares(const OptimizerFunctions& loops, float eps, std::span<float> x) const {
+    switch (functions_) {
+      case Functions::correctly_rounded: return loops.adam_shares(eps, x.data(), x.size());
+      case Functions::hopper: break;
+    }
+    apply_on_hopper(DeviceFunction::sqrtf, x);
+    const float summand = flushed_float(eps);
+    for (float& value : x) value = flushed_float(value + summand);
+    apply_on_hopper(DeviceFunction::reciprocal, x);
+  }
+
+ private:
+  Functions functions_;
+};
+
+/// An update: its name in messages, and whether it is that of the kernels for CUDA graphs.
+struct AdamCall {
+  std::string_view name;
+  bool is_for_graphs = false;
+};
 
 /// Runs Adam piece by piece: read(first, count, out) and write(in, first, count) are those of the parameters, and
 /// read_grad(first, count, out) that of the gradient.
 template <typename ReadGrad, typename Read, typename Write>
-void run_adam(const AdamParameters& parameters, std::size_t size, const ReadGrad& read_grad, const FloatOutput& m,
-              const FloatOutput& v, const OperatorOptions& options, const Read& read, const Write& write) {
+void run_adam(const AdamCall& call, const AdamParameters& parameters, std::size_t size, const ReadGrad& read_grad,
+              const FloatOutput& m, const FloatOutput& v, const OperatorOptions& options, const Read& read,
+              const Write& write) {
+  const AdamArithmetic arithmetic(call.name, options);
   check_size("m", output_size(m), size);
   check_size("v", output_size(v), size);
-  const AdamConstants constants = adam_constants(parameters);
+  const AdamConstants constants = arithmetic.constants(parameters, call.is_for_graphs);
   const OptimizerFunctions loops = optimizer_functions();
   for_each_tensor_piece(size, options.threads, [&](std::size_t first, std::size_t count) {
     OptimizerBuffers buffers;
@@ -69,7 +118,11 @@ void run_adam(const AdamParameters& parameters, std::size_t size, const ReadGrad
     read_output(m, first, count, buffers.m.data());
     read_output(v, first, count, buffers.v.data());
     read(first, count, buffers.param.data());
-    loops.adam(parameters, constants, buffers.piece(count));
+    alignas(64) TensorPiece shares{};
+    const OptimizerPiece piece = buffers.piece(count);
+    loops.adam_moments(parameters, constants, piece, shares.data());
+    arithmetic.shares(loops, parameters.eps, std::span(shares).first(piece.count));
+    loops.adam_step(parameters, constants, piece, shares.data());
     write(buffers.param.data(), first, count);
     write_piece(buffers.m.data(), count, m, first);
     write_piece(buffers.v.data(), count, v, first);
@@ -151,14 +204,14 @@ namespace {
 
 /// Runs Adam on parameters that lie in param, or in master, and then in param as copies.
 template <typename ReadGrad>
-void run_adam_of_floats(const AdamParameters& parameters, std::size_t size, const ReadGrad& read_grad,
-                        const FloatOutput& param, const FloatOutput& m, const FloatOutput& v, std::span<float> master,
-                        const OperatorOptions& options) {
+void run_adam_of_floats(const AdamCall& call, const AdamParameters& parameters, std::size_t size,
+                        const ReadGrad& read_grad, const FloatOutput& param, const FloatOutput& m, const FloatOutput& v,
+                        std::span<float> master, const OperatorOptions& options) {
   check_size("param", output_size(param), size);
   if (!master.empty()) check_size("master", master.size(), output_size(param));
   const FloatOutput read_from = master.empty() ? param : FloatOutput(master);
   run_adam(
-      parameters, size, read_grad, m, v, options,
+      call, parameters, size, read_grad, m, v, options,
       [&](std::size_t first, std::size_t count, float* out) { read_output(read_from, first, count, out); },
       [&](const float* in, std::size_t first, std::size_t count) {
         if (!master.empty()) narrow_row(in, count, master.data() + first);
@@ -170,32 +223,31 @@ void run_adam_of_floats(const AdamParameters& parameters, std::size_t size, cons
 
 void adam_update(const AdamParameters& parameters, FloatSpan grad, FloatOutput param, FloatOutput m, FloatOutput v,
                  std::span<float> master, const OperatorOptions& options) {
-  check_rounded_functions("adam_update", options);
-  run_adam_of_floats(parameters, tensor_size("grad", grad), reader_of(grad), param, m, v, master, options);
+  run_adam_of_floats({"adam_update"}, parameters, tensor_size("grad", grad), reader_of(grad), param, m, v, master,
+                     options);
 }
 
 void adam_update_unscaling(const AdamParameters& parameters, float inverse_scale, FloatOutput grad, FloatOutput param,
                            FloatOutput m, FloatOutput v, std::span<float> master, const OperatorOptions& options) {
-  check_rounded_functions("adam_update_unscaling", options);
   const SoftmaxFunctions loops = softmax_functions();
   const auto read_grad = [&](std::size_t first, std::size_t count, float* out) {
     read_output(grad, first, count, out);
     loops.scale(out, inverse_scale, padded(count), out);
     write_piece(out, count, grad, first);
   };
-  run_adam_of_floats(parameters, output_size(grad), read_grad, param, m, v, master, options);
+  run_adam_of_floats({"adam_update_unscaling", true}, parameters, output_size(grad), read_grad, param, m, v, master,
+                     options);
 }
 
 float adam_update_fp8(const AdamParameters& parameters, FloatSpan grad, const Format& format, float scale, float amax,
                       std::span<std::uint8_t> codes, FloatOutput m, FloatOutput v, std::span<float> master,
                       const OperatorOptions& options) {
-  check_rounded_functions("adam_update_fp8", options);
   const std::size_t size = tensor_size("grad", grad);
   check_size("codes", codes.size(), size);
   check_size("master", master.size(), size);
   check_bulk(format, 1, 8, size, size);
   run_adam(
-      parameters, size, reader_of(grad), m, v, options,
+      {"adam_update_fp8"}, parameters, size, reader_of(grad), m, v, options,
       [&](std::size_t first, std::size_t count, float* out) { widen_row(master.data() + first, count, out); },
       [&](const float* in, std::size_t first, std::size_t count) { narrow_row(in, count, master.data() + first); });
   const DefaultEnvironment environment;
@@ -214,12 +266,11 @@ float adam_update_fp8(const AdamParameters& parameters, FloatSpan grad, const Fo
 
 void adam_update_remainder(const AdamParameters& parameters, FloatSpan grad, std::span<BFloat16> param, FloatOutput m,
                            FloatOutput v, std::span<std::int16_t> remainder, const OperatorOptions& options) {
-  check_rounded_functions("adam_update_remainder", options);
   const std::size_t size = tensor_size("grad", grad);
   check_size("param", param.size(), size);
   check_size("remainder", remainder.size(), size);
   run_adam(
-      parameters, size, reader_of(grad), m, v, options,
+      {"adam_update_remainder"}, parameters, size, reader_of(grad), m, v, options,
       [&](std::size_t first, std::size_t count, float* out) {
         std::fill(out, out + padded(count), 0.0F);
         for (std::size_t i = 0; i < count; ++i) out[i] = joined(param[first + i], remainder[first + i]);

@@ -134,13 +134,25 @@ x = torch.from_numpy(normal(7, (4, 4096)))
 gelu = fp8lab.operators.activation("gelu", x, functions="hopper")
 assert (tex.gelu(x, None).numpy() == gelu).all() and (gelu != fp8lab.operators.activation("gelu", x)).any()
 assert tex.rmsnorm_fwd(x, x[0], 1e-5, None, None, tex.DType.kFloat32, 0, False)[0].shape == x.shape  # longer rows: rounded correctly
+lists = [[torch.from_numpy(drawn(seed, (1000,)) + np.float32(shift))] for seed, shift in ((1, 0), (2, 0), (3, 0), (4, 2))]
+updated = [one[0].numpy().copy() for one in lists]
+zero = torch.zeros(1, dtype=torch.int32)
+tex.multi_tensor_adam(65536, zero, lists, 1e-3, 0.9, 0.999, 1e-8, 3, 1, 1, 0.01)
+fp8lab.operators.adam_update(*updated, lr=1e-3, step=3, weight_decay=0.01, functions="hopper")
+assert all((one[0].numpy() == other).all() for one, other in zip(lists, updated))
+x = torch.from_numpy(drawn(110, (65537,)))
+norm, rounded = (fp8lab.operators.l2norm(x, functions=name)[0] for name in ("hopper", "correctly_rounded"))
+assert norm != rounded and float(tex.multi_tensor_l2norm(65536, zero, [[x]])[0]) == norm
+moved = torch.cat([x[:1], x])[1:]  # no kernel's vector of four elements begins there
+assert float(tex.multi_tensor_l2norm(65536, zero, [[moved]])[0]) == rounded
+assert float(tex.multi_tensor_l2norm(4096, zero, [[x]])[0]) == rounded
 print("as an H200")
 """
 
 
 @without_transformer_engine
 @pytest.mark.skipif(not EXHAUSTIVE, reason="8 seconds, of which importing is most: ./dev test --exhaustive")
-def test_norms_and_activations_are_those_of_an_h200(tmp_path) -> None:
+def test_norms_activations_and_optimizers_are_those_of_an_h200(tmp_path) -> None:
     program = tmp_path / "norms.py"
     program.write_text(NORMS_ON_HOPPER)
     folder = Path(__file__).parent

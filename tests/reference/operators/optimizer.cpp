@@ -7,6 +7,7 @@
 #include "fp8lab/formats/widen.hpp"
 #include "fp8lab/reference/operators/multi_tensor.hpp"
 #include "fp8lab/reference/operators/sum_order.hpp"
+#include "fp8lab/reference/units/special_function.hpp"
 #include "rounded_steps.hpp"
 
 namespace fp8lab::tests {
@@ -120,14 +121,28 @@ TEST_CASE("optimizers: sgd in float16") {
 struct AdamResult {
   float param, m, v;
 };
-AdamResult step_adam(const AdamParameters& p, float c1, float c2, float g, float param, float m, float v) {
+/// The functions of an update that are not IEEE 754's, and whether lr times the update is not rounded.
+struct AdamSteps {
+  float (*reciprocal)(float);
+  float (*root)(float);
+  bool is_step_fused;
+};
+float rounded_root(float x) { return nearest(sqrt(Digits(x))); }
+float unit_on_hopper(SpecialFunction function, float x) { return special_function(function, Subnormals::flushed, x); }
+constexpr AdamSteps rounded_steps{fast_reciprocal, rounded_root, true};
+constexpr AdamSteps hopper_steps{[](float x) { return unit_on_hopper(SpecialFunction::rcp, x); },
+                                 [](float x) { return unit_on_hopper(SpecialFunction::sqrt, x); }, true};
+constexpr AdamSteps hopper_steps_of_graphs{hopper_steps.reciprocal, hopper_steps.root, false};
+
+AdamResult step_adam(const AdamParameters& p, const AdamSteps& steps, float c1, float c2, float g, float param, float m,
+                     float v) {
   if (p.mode == AdamMode::l2) g = fast_fused(p.weight_decay, param, g);
   m = fast_fused(p.beta1, m, fast_product(step_difference(1, p.beta1), g));
   v = fast_fused(p.beta2, v, fast_product(fast_product(step_difference(1, p.beta2), g), g));
-  const float root = nearest(sqrt(Digits(fast_product(v, fast_reciprocal(c2)))));
-  float u = fast_product(fast_product(m, fast_reciprocal(c1)), fast_reciprocal(fast_sum(root, p.eps)));
+  const float root = steps.root(fast_product(v, steps.reciprocal(c2)));
+  float u = fast_product(fast_product(m, steps.reciprocal(c1)), steps.reciprocal(fast_sum(root, p.eps)));
   if (p.mode == AdamMode::decoupled) u = fast_fused(p.weight_decay, param, u);
-  return {fast_fused(-p.lr, u, param), m, v};
+  return {steps.is_step_fused ? fast_fused(-p.lr, u, param) : fast_sum(fast_product(-p.lr, u), param), m, v};
 }
 
 struct AdamCase {
@@ -136,7 +151,7 @@ struct AdamCase {
   std::vector<float> grad, param, m, v;
   std::vector<float> new_param, new_m, new_v;
 
-  AdamCase(AdamMode mode, std::uint32_t step, bool corrects) {
+  AdamCase(AdamMode mode, std::uint32_t step, bool corrects, const AdamSteps& steps = rounded_steps) {
     parameters = {.lr = 0.01F, .weight_decay = 0.1F, .step = step, .bias_correction = corrects, .mode = mode};
     const auto correction = [&](float beta) { return corrects ? nearest(1 - pow(Digits(beta), step)) : 1; };
     c1 = correction(parameters.beta1);
@@ -148,7 +163,7 @@ struct AdamCase {
     v = of_all_sizes(4, count, 1);
     for (float& value : v) value = std::abs(value);
     for (std::size_t i = 0; i < count; ++i) {
-      const AdamResult r = step_adam(parameters, c1, c2, grad[i], param[i], m[i], v[i]);
+      const AdamResult r = step_adam(parameters, steps, c1, c2, grad[i], param[i], m[i], v[i]);
       new_param.push_back(r.param);
       new_m.push_back(r.m);
       new_v.push_back(r.v);
@@ -169,6 +184,26 @@ TEST_CASE("optimizers: adam") {
       compare_words(v, c.new_v, "v");
     });
   }
+}
+
+TEST_CASE("optimizers: adam with a Hopper chip's functions") {
+  for (const auto& c :
+       {AdamCase(AdamMode::l2, 1, true, hopper_steps), AdamCase(AdamMode::decoupled, 9, true, hopper_steps),
+        AdamCase(AdamMode::decoupled, 3, false, hopper_steps)}) {
+    on_each_target([&] {
+      auto param = c.param, m = c.m, v = c.v;
+      adam_update(c.parameters, std::span(c.grad), std::span(param), std::span(m), std::span(v), {},
+                  {.functions = Functions::hopper, .threads = 2});
+      compare_words(param, c.new_param, "param");
+      compare_words(m, c.new_m, "m");
+      compare_words(v, c.new_v, "v");
+    });
+  }
+  const AdamCase c(AdamMode::decoupled, 2, true, hopper_steps_of_graphs);
+  auto grad = c.grad, param = c.param, m = c.m, v = c.v;
+  adam_update_unscaling(c.parameters, 1, std::span(grad), std::span(param), std::span(m), std::span(v), {},
+                        {.functions = Functions::hopper});
+  compare_words(param, c.new_param, "param of graphs");
 }
 
 TEST_CASE("optimizers: adam's masters") {
@@ -256,6 +291,15 @@ TEST_CASE("optimizers: scale, l2norm and scales of amaxes") {
     REQUIRE(abs(norm - sqrt(exact)) <= sqrt(exact) * ((65536.0 / 32 + 11) / 2 + 1) * 0x1p-24);
     REQUIRE(norm == nearest(sqrt(Digits(sum))));
     REQUIRE(l2norm_of_sums(std::vector<float>{9, 16}) == 5);
+    const std::vector<FloatSpan> tensors{std::span(x), std::span(x).first(5)};
+    const TensorNorms norms = l2norms(tensors, {.threads = 2});
+    float rest = 0;
+    REQUIRE(norms.each == std::vector<float>{norm, l2norm(tensors[1], &rest)});
+    REQUIRE(norms.total == l2norm_of_sums(std::vector<float>{sum, rest}));
+    // Another order of the same additions, of which a Hopper chip's unit is 1 word off at most.
+    const TensorNorms on_hopper = l2norms(tensors, {.functions = Functions::hopper, .threads = 2});
+    REQUIRE(abs(on_hopper.each[0] - sqrt(exact)) <= sqrt(exact) * ((65536.0 / 2048 + 14) / 2 + 2) * 0x1p-24);
+    REQUIRE(on_hopper.each == l2norms(tensors, {.functions = Functions::hopper}).each);
   });
   std::vector<float> with_nan{1, nan, -inf};
   REQUIRE(!scale_tensor(std::span<const float>(with_nan), 2, std::span(with_nan)));

@@ -27,7 +27,7 @@ struct Exactness {
 };
 
 /// Whether every bit is a Hopper chip's with Functions::hopper: by the words of an H200 for norms (16 to 512 columns;
-/// to 2048 by the kernels' source) and for the functions that activations are made of.
+/// to 2048 by the kernels' source), for the functions that activations are made of, for Adam and l2norm().
 [[nodiscard]] bool is_exact_on_hopper(const Exactness& row);
 
 /// A row for each function, measured by tests/reference/operators/exactness.cpp against 50 digits.

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/reference/operators/float_output.hpp"
@@ -27,6 +28,19 @@ bool scale_tensor(FloatSpan x, float scale, FloatOutput out, int threads = 1);
 [[nodiscard]] float l2norm(FloatSpan x, float* sum = nullptr, int threads = 1);
 /// The root of a sum of such sums, added as a row.
 [[nodiscard]] float l2norm_of_sums(std::span<const float> sums);
+
+/// The norm of several tensors together, and that of each.
+struct TensorNorms {
+  float total;
+  std::vector<float> each;
+};
+/// As l2norm() and l2norm_of_sums() have them. With Functions::hopper every bit is that of the kernel on an H100 or
+/// H200 for chunks of 65536 elements, of tensors that begin at a multiple of 4 elements, as those that PyTorch
+/// allocates do: the 512 threads of a block have four sums each, a launch has 320 blocks or 110 tensors at most, and
+/// block b of each launch adds to the same sum.
+///
+/// Throws as l2norm() does.
+[[nodiscard]] TensorNorms l2norms(std::span<const FloatSpan> tensors, const OperatorOptions& options = {});
 
 /// A scale and its inverse.
 struct AmaxScale {

@@ -71,15 +71,17 @@ struct AdamParameters {
 ///     u = (m / c1) / (sqrt(v / c2) + eps);  of decoupled: u = fma(weight_decay, param, u)
 ///     param = fma(-lr, u, param)
 ///
-/// Divisions multiply by the reciprocal. Reciprocals and the root are rounded correctly, which those of devices are
-/// not. `master` holds the parameters as float32 where it is not empty, and param their copies.
+/// Divisions multiply by the reciprocal. Reciprocals and the root are rounded correctly, or with Functions::hopper
+/// those of an H100 or H200: every bit is the kernel's then, but for the subnormal results named above. `master` holds
+/// the parameters as float32 where it is not empty, and param their copies.
 ///
 /// Throws std::invalid_argument for float64, sizes that differ, and step 0.
 void adam_update(const AdamParameters& parameters, FloatSpan grad, FloatOutput param, FloatOutput m, FloatOutput v,
                  std::span<float> master = {}, const OperatorOptions& options = {});
 
 /// The same for g = grad inverse_scale, which also replaces grad, rounded to its type: what the kernels for CUDA graphs
-/// do.
+/// do. In the compiled ones lr u is rounded before it is subtracted: so it is with Functions::hopper, and fused
+/// otherwise. They take the powers of beta with CUDA's pow of float64, of which the last bit is not modelled.
 ///
 /// Throws likewise.
 void adam_update_unscaling(const AdamParameters& parameters, float inverse_scale, FloatOutput grad, FloatOutput param,
