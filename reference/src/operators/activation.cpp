@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <vector>
 
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/overlap.hpp"
 #include "fp8lab/formats/parallel.hpp"
@@ -135,6 +137,58 @@ void check_scales(KernelActivation kind, const ActivationShape& shape, std::span
   check_size("scales", scales.size(), shape.rows);
 }
 
+std::size_t bytes_of_float(const MatrixView& x) {
+  return x.visit([]<typename T>(std::span<const T> /*of_type*/) { return sizeof(T); });
+}
+
+/// How a block of a Hopper chip's kernel adds up the gradient by the scale of a row. Its threads take loads of 32 bytes
+/// of the wider type in turns, or single elements where a segment is not a multiple of such loads.
+///
+/// Source: Transformer Engine 2.20, common/activation/scaled_activation.cu, the result being of the gradient's type.
+class ScaleGradientOrder {
+ public:
+  ScaleGradientOrder(const ActivationShape& shape, const MatrixView& grad, const MatrixView& x) {
+    const std::size_t size = 32 / std::max(bytes_of_float(grad), bytes_of_float(x));
+    per_load_ = shape.segment % size == 0 ? size : 1;
+    const std::size_t loads = shape.columns / per_load_;
+    threads_ = std::clamp<std::size_t>((loads + sum_lanes - 1) / sum_lanes * sum_lanes, sum_lanes, most_threads);
+  }
+
+  /// The sum of grad[i] values[i], each product fused: of a thread, of the threads of a warp, of warps.
+  [[nodiscard]] float sum(std::span<const float> grad, std::span<const float> values) const {
+    std::array<float, most_threads> of_threads{};
+    for (std::size_t i = 0; i < grad.size(); ++i) {
+      float& own = of_threads[i / per_load_ % threads_];
+      own = std::fma(grad[i], values[i], own);
+    }
+    std::array<float, sum_lanes> of_warps{};
+    for (std::size_t warp = 0; warp < threads_ / sum_lanes; ++warp) {
+      of_warps[warp] = sum_of_lanes(of_threads.data() + warp * sum_lanes);
+    }
+    return sum_of_lanes(of_warps.data());
+  }
+
+ private:
+  static constexpr std::size_t most_threads = 256;
+  std::size_t per_load_;
+  std::size_t threads_;
+};
+
+/// What a row's gradient by its scale is made of.
+struct ScaledRow {
+  explicit ScaledRow(std::size_t columns) : grad(columns), values(columns) {}
+  std::vector<float> grad;
+  std::vector<float> values;
+
+  /// Keeps a piece's gradients, which are in the buffers, and f(a) b.
+  void keep(KernelActivation kind, const ActivationParameters& parameters, std::size_t first, std::size_t count,
+            ActivationBuffers& buffers) {
+    activation_piece(kind, parameters, buffers.piece(count));
+    std::copy_n(buffers.out.begin(), count, values.begin() + static_cast<std::ptrdiff_t>(first));
+    std::copy_n(buffers.grad.begin(), count, grad.begin() + static_cast<std::ptrdiff_t>(first));
+  }
+};
+
 /// Reads a piece of x, and of the gate.
 void read_inputs(const ActivationShape& shape, const MatrixView& x, const PiecePlace& at, ActivationBuffers& buffers) {
   read_piece(x, at.in, at.count, buffers.x.data());
@@ -245,13 +299,18 @@ void scaled_activation_backward(KernelActivation kind, const ActivationParameter
   check_scales(kind, shape, scales);
   check_gradient(shape, grad, x, dx);
   if (!scale_gradient.empty()) check_size("scale_gradient", scale_gradient.size(), shape.rows);
+  const bool is_in_device_order = options.functions == Functions::hopper && !scale_gradient.empty();
+  const ScaleGradientOrder order(shape, grad, x);
   parallel_for(shape.rows, options.threads, [&](std::size_t first, std::size_t last) {
+    const DefaultEnvironment environment;
     ActivationBuffers buffers(options);
+    ScaledRow kept(is_in_device_order ? shape.columns : 0);
     for (std::size_t row = first; row < last; ++row) {
       std::array<float, sum_lanes> lanes{};
       for_each_piece_of_row(shape, row, [&](const PiecePlace& at) {
         read_inputs(shape, x, at, buffers);
         read_piece(grad, at.out, at.count, buffers.grad.data());
+        if (is_in_device_order) kept.keep(kind, parameters, at.out - row * shape.columns, at.count, buffers);
         ActivationPiece piece = buffers.piece(at.count);
         piece.scale = scales[row];
         piece.lanes = lanes.data();
@@ -259,7 +318,7 @@ void scaled_activation_backward(KernelActivation kind, const ActivationParameter
         write_gradients(shape, at, buffers, dx);
       });
       if (scale_gradient.empty()) continue;
-      const float sum = sum_of_lanes(lanes.data());
+      const float sum = is_in_device_order ? order.sum(kept.grad, kept.values) : sum_of_lanes(lanes.data());
       narrow_row(&sum, 1, &scale_gradient[row]);
     }
   });

@@ -113,7 +113,8 @@ void scaled_activation(KernelActivation kind, const ActivationParameters& parame
                        const OperatorOptions& options = {});
 
 /// Its gradients: dx, with (grad scale) (f'(a) b) and (grad scale) f(a), and, where it is not empty, that by the
-/// scales, the sum over a row of grad (f(a) b), the product fused, in the order of sum_order.hpp.
+/// scales, the sum over a row of grad (f(a) b), the product fused, in the order of sum_order.hpp, or with
+/// Functions::hopper of the kernel whose dx has grad's type.
 ///
 /// Throws as scaled_activation() does.
 void scaled_activation_backward(KernelActivation kind, const ActivationParameters& parameters, const MatrixView& grad,
