@@ -50,9 +50,7 @@ class Exactness:
     """What these were measured on."""
     exact_on_hopper: bool
     """Whether every bit is a Hopper chip's with ``functions="hopper"``: by the words of an H200 for norms (16 to 512
-    columns; to 2048 by the kernels' source), rope, the router, Adam, ``l2norm`` and the functions that activations are
-    made of; of softmaxes no device has been asked: their order is that of the kernels' source and of nvcc's
-    instructions."""
+    columns; to 2048 by the kernels' source), softmaxes, rope, the router, Adam, ``l2norm`` and activations."""
 
 
 def exactness() -> list[Exactness]:

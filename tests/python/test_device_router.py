@@ -103,3 +103,13 @@ def test_the_auxiliary_loss_is_an_h200s_but_for_the_order_of_its_blocks():
         found_factor, found_loss = recorded[f"aux_loss/{type_name}.1"].view(np.float32)
         assert found_factor == factor
         assert abs(float(found_loss) - float(loss)) <= 63 * 2.0**-24 * float(loss)
+
+
+def test_without_probabilities_their_gradient_is_a_column_as_the_extensions():
+    """The device's was of shape (96, 1), of memory that no kernel writes (permutation.cpp)."""
+    from fp8lab.te.permutes import moe_unpermute_bwd
+
+    grad, rows = tensor(133, (96, 128), torch.float32), torch.arange(96, dtype=torch.int32).flip(0)
+    of_rows, of_probabilities = moe_unpermute_bwd(grad, grad, None, rows, torch.empty(0))
+    assert torch.equal(of_rows, grad.flip(0))
+    assert (of_probabilities.shape, of_probabilities.dtype) == ((96, 1), torch.float32)

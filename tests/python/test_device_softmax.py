@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Softmaxes with ``functions="hopper"``, beside the kernels played lane by lane.
+"""Softmaxes with ``functions="hopper"``, beside the kernels played lane by lane, and beside an H200's words.
 
 The kernels are those of Transformer Engine 2.20, common/fused_softmax: 32 lanes or fewer hold a row in registers, four
 neighbours at a time or one, add what they hold, and exchange their sums with the partner at half the warp, a quarter and
@@ -7,10 +7,18 @@ so on. What nvcc 13.0 makes of a step for sm_90 with --use_fast_math: FADD, FMUL
 MUFU.EX2 of a product with log2(e), and a product with MUFU.RCP for the division.
 """
 
+import sys
+from pathlib import Path
+
 import fp8lab
 import ml_dtypes
 import numpy as np
 import pytest
+from sampled import sampled
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "device" / "h200_te_softmax.npz"
+sys.path.insert(0, str(Path(__file__).parent / "te"))
+from drawn_words import digest, drawn, hashed  # noqa: E402
 
 F = np.float32
 
@@ -149,3 +157,41 @@ def test_what_the_kernels_do_not_take_is_refused():
     wide = np.ones((1, 16385), np.float16)
     with pytest.raises(ValueError, match="at most 16384 keys, not 16385"):
         fp8lab.operators.softmax_backward(wide, wide, functions="hopper")
+
+
+#: Of each kind: its arguments.
+RECORDED = {
+    "plain": {"scale": 0.125},
+    "masked": {"scale": 0.3},
+    "aligned": {"scale": 0.25, "causal": "aligned_causal"},
+    "causal": {"scale": 0.5, "causal": "upper_triangular"},
+}
+
+
+def softmax_and_gradient(kind, dtype, keys, functions):
+    """Of the operands that device_words.py makes."""
+    shape, seeds, size = ((4, keys, keys), (53, 54), 6.0) if kind == "causal" else ((2, 2, 64, keys), (50, 51), 8.0)
+    given = {**RECORDED[kind], "functions": functions}
+    x, dy = drawn(seeds[0], shape, size).astype(dtype), drawn(seeds[1], shape).astype(dtype)
+    mask = (hashed(2 * 64 * keys, 52) % np.uint64(3) == 0).reshape(2, 1, 64, keys) if kind == "masked" else None
+    y = fp8lab.operators.softmax(x, mask=mask, **given)
+    return y, fp8lab.operators.softmax_backward(dy, y, **given)
+
+
+def test_every_word_is_an_h200s():
+    recorded = np.load(VECTORS)
+    calls = sorted({key.split(".")[0] for key in recorded.files})
+    assert len(calls) == 68
+    for call in sampled(calls, 9):
+        kind, type_name, keys = call.split("/")
+        dtype = {"bf16": ml_dtypes.bfloat16, "fp16": np.float16}[type_name]
+        for i, one in enumerate(softmax_and_gradient(kind, dtype, int(keys), "hopper")):
+            assert digest(one.view(np.int16)) == recorded[f"{call}.{i}"], (call, i)
+
+
+def test_functions_that_are_rounded_correctly_give_other_words_in_some_tensors():
+    recorded, equal = np.load(VECTORS), []
+    for keys in (16, 64, 256):
+        made = softmax_and_gradient("plain", np.float16, keys, "correctly_rounded")
+        equal += [digest(one.view(np.int16)) == recorded[f"plain/fp16/{keys}.{i}"] for i, one in enumerate(made)]
+    assert not all(equal)
