@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
+from fp8lab.te._activation import active_functions
 from fp8lab.te._releases import installed_release
 from fp8lab.te.operators import as_tensor, kernel_options, operators, options, quantized_result, rounded, type_name
-from fp8lab.te.quantize import bias_gradient
+from fp8lab.te.quantize import bias_gradient_of_kernel
 from fp8lab.te.tensors import kind_of_quantizer
 
 _PLAIN = ("gelu", "qgelu", "relu", "srelu", "silu")
@@ -60,9 +61,12 @@ def _with_bias(name: str, grad: Any, fwd_input: Any, quantizer: Any) -> list[Any
     )
     wide = as_tensor(made)
     result = _result(wide, grad.dtype, quantizer)
-    if quantizer is not None and kind_of_quantizer(quantizer) in ("delayed", "mxfp8"):
+    kind = None if quantizer is None else kind_of_quantizer(quantizer)
+    if kind == "delayed" and active_functions() == "hopper":
+        return [bias_gradient_of_kernel(wide, grad.dtype, quantizer, has_activation=True), result]
+    if kind in ("delayed", "mxfp8"):
         return [rounded(as_tensor(sums), grad.dtype), result]
-    return [bias_gradient(rounded(wide, grad.dtype), grad.dtype), result]
+    return [bias_gradient_of_kernel(rounded(wide, grad.dtype), grad.dtype, quantizer), result]
 
 
 def _define(name: str) -> None:

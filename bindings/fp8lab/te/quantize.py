@@ -17,10 +17,11 @@ import torch
 
 import fp8lab
 from fp8lab.literals import ScaleLayoutName
-from fp8lab.te._activation import active_device, active_generator
+from fp8lab.te._activation import active_device, active_functions, active_generator
 from fp8lab.te._functions import refuse
 from fp8lab.te._observers import OBSERVERS
 from fp8lab.te._releases import NEWEST, installed_release
+from fp8lab.te.bias_sums import cast_transpose_sums, torch_sums
 from fp8lab.te.tensors import (
     element_type,
     format_name,
@@ -46,6 +47,7 @@ __all__ = [
     *EXPORTED,
     "as_quantized",
     "bias_gradient",
+    "bias_gradient_of_kernel",
     "current_scale",
     "new_member",
     "block_scales",
@@ -129,7 +131,25 @@ def bias_gradient(gradient: Any, dtype: torch.dtype) -> Any:
 
 def bgrad_quantize(input: Any, quantizer: Any) -> list[Any]:
     """The gradient of a bias, and the gradient by the quantizer."""
-    return [bias_gradient(input, input.dtype), input if quantizer is None else quantize(input, quantizer)]
+    sums = bias_gradient_of_kernel(input, input.dtype, quantizer)
+    return [sums, input if quantizer is None else quantize(input, quantizer)]
+
+
+def bias_gradient_of_kernel(gradient: Any, dtype: torch.dtype, quantizer: Any, has_activation: bool = False) -> Any:
+    """The same in the order of the kernel that the extension has for this quantizer, where that is known.
+
+    One kernel casts by delayed scaling in both directions and adds; others cast what ``torch.sum`` has added.
+    """
+    rows = matrix(gradient)
+    if active_functions() != "hopper" or min(rows.shape) < 2 or rows.nbytes >= 2**31:
+        return bias_gradient(gradient, dtype)
+    numbers, count = rows.float().numpy(), active_device().sms
+    is_delayed = quantizer is not None and kind_of_quantizer(quantizer) == "delayed"
+    if is_delayed and quantizer.rowwise_usage and quantizer.columnwise_usage:
+        sums = cast_transpose_sums(numbers, dtype.itemsize, has_activation, count)
+    else:
+        sums = torch_sums(numbers, count, rows.storage_offset())
+    return rounded(torch.from_numpy(sums), dtype)
 
 
 def nvfp4_quantize_with_amax(tensor: Any, quantizer: Any, rowwise_amax: Any, columnwise_amax: Any) -> Any:

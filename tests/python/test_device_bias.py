@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients of biases in the order in which an H200 added them (tests/vectors/device/README.md).
+
+Transformer Engine's calls are those of te/device_words.py; PyTorch's sums over rows those of test_device_sums.py.
+"""
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import fp8lab
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from fp8lab.te.bias_sums import _rows_of_thread, cast_transpose_sums, torch_sums  # noqa: E402
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "device"
+sys.path.insert(0, str(Path(__file__).parent / "te"))
+from drawn_words import drawn, hashed, normal  # noqa: E402
+
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+MULTIPROCESSORS = 132
+
+
+def tensor(values, name):
+    return torch.from_numpy(values).to(TYPES[name])
+
+
+def words_of(sums, name):
+    made = tensor(sums, name)
+    return made.view(torch.int32 if made.element_size() == 4 else torch.int16).numpy()
+
+
+def summed(rows, scaling, name, has_activation):
+    if scaling == "delayed":  # one kernel casts, transposes and adds what is not rounded
+        return cast_transpose_sums(rows, TYPES[name].itemsize, has_activation, MULTIPROCESSORS)
+    return torch_sums(tensor(rows, name).float().numpy(), MULTIPROCESSORS)
+
+
+def test_gradients_of_biases_are_those_of_an_h200():
+    recorded, words = np.load(VECTORS / "h200_te_bias.npz"), Counter()
+    for key in recorded.files:
+        call, scaling, name, shape = key.split("/")
+        size = tuple(map(int, shape.split("x")))
+        if call == "bgrad":
+            rows = tensor(normal(7, size), name).float().numpy()
+        else:
+            x, grad = tensor(drawn(30, size, 5.0, wide=True), name), tensor(drawn(31, size), name)
+            rows = fp8lab.operators.activation_backward(
+                call.removeprefix("dbias_d"), grad, x, out_dtype="float32", functions="hopper"
+            )
+        own = words_of(summed(rows, scaling, name, call != "bgrad"), name)
+        assert (own == recorded[key]).all(), key
+        words[call == "bgrad", scaling, name] += own.size
+    assert words == {(plain, scaling, name): 1616 if plain else 5 * 512
+                     for plain in (True, False) for scaling in ("delayed", "current") for name in TYPES}  # fmt: skip
+
+
+def test_sums_over_rows_are_those_of_pytorch_on_an_h200():
+    recorded, count = np.load(VECTORS / "h200_torch_reductions.npz"), 0
+    for key in recorded.files:
+        operation, type_name, *shape = key.split("/")
+        if operation != "sum0" or type_name not in ("float32", "bfloat16"):
+            continue
+        name = {"float32": "fp32", "bfloat16": "bf16"}[type_name]
+        rows, columns = map(int, shape[0].split("x"))
+        values = (hashed(rows * columns, rows + columns) >> np.uint64(8)).astype(np.float32) * np.float32(2.0**-23) - 1
+        own = torch_sums(tensor(values.reshape(rows, columns), name).float().numpy(), MULTIPROCESSORS)
+        assert (words_of(own, name) == recorded[key].view(np.int32 if name == "fp32" else np.int16)).all(), key
+        count += 1
+    assert count == 66
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "item_size", "has_activation", "multiprocessors", "expected"),
+    [
+        (64, 32, 2, False, 132, 2), (2048, 4096, 2, False, 132, 4), (2048, 4096, 2, False, 114, 8),
+        (2048, 11008, 2, False, 132, 8), (64, 11008, 2, True, 114, 1), (2048, 768, 2, True, 114, 2),
+        (512, 768, 4, True, 114, 1), (512, 4096, 2, True, 132, 4), (40, 64, 2, True, 132, 4), (64, 80, 2, False, 132, 8),
+    ],
+)  # fmt: skip
+def test_the_kernel_that_is_chosen(rows, columns, item_size, has_activation, multiprocessors, expected):
+    """But for the last two, which it is not asked for: by Transformer Engine 2.20's class KernelConfig, compiled."""
+    assert _rows_of_thread((rows, columns), item_size, has_activation, multiprocessors) == expected
+
+
+def test_special_numbers():
+    rows = np.float32([[np.nan, -0.0, np.inf, 1], [1, -0.0, 1, 1e-40]])
+    for sums in (torch_sums(rows, 132), torch_sums(rows, 132, 1), cast_transpose_sums(rows, 4, False, 132)):
+        assert (sums.view(np.uint32) == [0x7FFFFFFF, 0, 0x7F800000, 0x3F800000]).all()
