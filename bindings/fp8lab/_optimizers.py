@@ -20,6 +20,7 @@ from fp8lab._arrays import (
     check_real,
     check_threads,
     copied,
+    is_torch_tensor,
 )
 from fp8lab._core import Format
 from fp8lab._entry import guard as _guard
@@ -131,6 +132,8 @@ def _in_place(x: Any, argument: str, known: tuple[str, ...], shape: tuple[int, .
         raise TypeError(f"{argument} must be {' or '.join(known)}, not {source}")
     if shape is not None and array.shape != shape:
         raise ValueError(f"{argument} must have shape {shape}, as grad, not {array.shape}")
+    if is_torch_tensor(x) and array.size and array.__array_interface__["data"][0] != x.data_ptr():
+        raise ValueError(f"{argument} must be a tensor on the CPU: it is updated in place, and this one was copied")
     if not (array.flags.c_contiguous and array.flags.aligned and array.flags.writeable):
         raise ValueError(f"{argument} must be C-contiguous, aligned and writable: it is updated in place")
     words = array.view(np.uint16) if source == "float16" else array

@@ -340,6 +340,21 @@ def test_adam_unscales_gradients_where_they_lie():
         operators.adam_update(grad[::2], param[:25], m[:25], v[:25], inverse_scale=0.3, lr=0.01, step=2)
 
 
+def test_a_tensor_whose_memory_is_elsewhere_is_not_updated_in_a_copy():
+    torch = pytest.importorskip("torch")
+
+    class OfDevice(torch.Tensor):
+        def cpu(self):
+            return self.as_subclass(torch.Tensor).clone()
+
+    given = [torch.ones(4).as_subclass(OfDevice) if i == 1 else torch.ones(4) for i in range(4)]
+    with pytest.raises(ValueError, match="param must be a tensor on the CPU: it is updated in place"):
+        operators.adam_update(*given, lr=0.1, step=1)
+    given[1] = torch.ones(4)
+    operators.adam_update(*given, lr=0.1, step=1)
+    assert (given[1] < 1).all()
+
+
 def test_scales_and_norms_of_tensors():
     x = drawn(70, 3, 5)
     x[0, 0] = 1e-39

@@ -151,11 +151,12 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     def find_distributions(self, context: Any = None) -> list[importlib.metadata.Distribution]:
         """MS-AMP, by which accelerate decides whether it is there. One that is installed comes first."""
-        from fp8lab.msamp._module import DISTRIBUTION, Distribution
-
         name = getattr(context, "name", None)
-        if name is None or name.lower().replace("_", "-") != DISTRIBUTION:
+        if name is None or name.lower().replace("_", "-") != "ms-amp":
             return []
+        # Others are asked for while the modules that this one needs are imported.
+        from fp8lab.msamp._module import Distribution
+
         installed = importlib.metadata.MetadataPathFinder.find_distributions(context)
         return [] if any(True for _ in installed) else [Distribution()]
 

@@ -86,6 +86,14 @@ def test_a_release_that_is_missing_or_another_says_how_to_install_it() -> None:
 
 
 @without_transformer_engine
+def test_the_extension_may_be_imported_first(tmp_path) -> None:
+    program = tmp_path / "first.py"
+    program.write_text("import transformer_engine_torch as tex; print(tex.__name__)")
+    told = run("-m", "fp8lab.te", program)
+    assert told.stdout.strip() == "transformer_engine_torch", told.stderr[-2000:]
+
+
+@without_transformer_engine
 def test_another_release_is_named() -> None:
     other = "import importlib.metadata as m; m.version = lambda name: '2.9.0'; "
     told = run("-c", other + "import fp8lab.te; fp8lab.te.activate()").stderr
