@@ -175,8 +175,8 @@ def mma(
         ``skip_empty_groups`` (FP4's not if all products are zero), ``skip_zero_groups`` (not if their sum is),
         ``count_zero_factors`` (a zero factor counts as 2^-126). No row measured on a device tells them apart.
     tf32_rounding : str
-        How float32 becomes TF32 for models that take it: ``toward_zero``, as instructions cut it, or ``nearest_away``,
-        as cuBLAS and PyTorch round it before.
+        How float32 becomes TF32 for models that take it: ``toward_zero``, as instructions cut it, ``nearest_away``, as
+        ``cvt.rna`` rounds it, or ``nearest_even``, as cuBLASLt 13.1 does on an H200.
 
     Returns
     -------
@@ -463,7 +463,7 @@ def gemm(
     zero_rule : str
         As for ``mma``.
     tf32_rounding : str
-        As for ``mma``, but that a library rounds.
+        As for ``mma``, but ``nearest_away`` if left out.
     threads : int, optional
         All cores if left out, and one for a call of microseconds; no result depends on it.
 

@@ -26,6 +26,10 @@ __all__ = [*EXPORTED, "product_into", "scaled_mm"]
 _NAMES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 
+#: How cuBLASLt 13.1 rounds float32 to TF32 on an H200.
+_CUBLASLT_TF32: Any = "nearest_even"
+
+
 class Operand(NamedTuple):
     """A matrix as ``fp8lab.gemm`` takes it."""
 
@@ -37,6 +41,8 @@ class Operand(NamedTuple):
     """Whether K is the first dimension of the array."""
     scale: Any = None
     format: FormatName | None = None
+    has_square_blocks: bool = False
+    """Whether a scale is that of 128 x 128 elements."""
 
 
 def generic_gemm(
@@ -192,16 +198,18 @@ def _multiply(
     """The matrix op(B) @ op(A)^T."""
     left, right = _operand(b, not is_b_transposed, "B"), _operand(a, is_a_transposed, "A")
     kind = _kind_of_product(left, right)
+    has_square_blocks = left.has_square_blocks or right.has_square_blocks
     recipe = _recipe(
-        kind, _model(kind, left), bool(splits), float(alpha), float(beta) if c is not None else 1.0, output
-    )
+        kind, _model(kind, left), bool(splits), float(alpha), float(beta) if c is not None else 1.0, output,
+        has_square_blocks, c is not None,
+    )  # fmt: skip
     if kind == "nvfp4":
         made = fp8lab.gemm(left.array, right.array, recipe, bias=bias, c=c, threads=threads())
     else:
         layout: Any = ("t" if left.is_stored_transposed else "n") + ("n" if right.is_stored_transposed else "t")
         made = fp8lab.gemm(
             left.array, right.array, recipe, format_a=left.format, format_b=right.format, scale_a=left.scale,
-            scale_b=right.scale, layout=layout, bias=bias, c=c, threads=threads(),
+            scale_b=right.scale, layout=layout, bias=bias, c=c, tf32_rounding=_CUBLASLT_TF32, threads=threads(),
         )  # fmt: skip
     return as_tensor(made)
 
@@ -231,14 +239,18 @@ def _model(kind: str, left: Operand) -> str:
 
 
 @functools.cache
-def _recipe(kind: str, model: str, splits: bool, alpha: float, beta: float, output: str) -> Any:
+def _recipe(
+    kind: str, model: str, splits: bool, alpha: float, beta: float, output: str, has_square_blocks: bool, has_c: bool
+) -> Any:
     """How the GEMM is composed. Fast accumulation is one without promotion."""
     device = active_device()
     fields: dict[str, Any] = {"model": model, "alpha": alpha, "beta": beta, "output": output}
     if kind == "float8" and splits:
         fields["promote_k"] = device.promote_k
-    if kind == "block" and not device.block_is_mxfp8:
-        fields["scale_order"] = "accumulator_first"
+    if kind == "block" and not device.block_is_mxfp8:  # an H200's cuBLASLt 13.1
+        fields["scale_order"] = "scales_first" if has_square_blocks else "accumulator_first"
+    if has_c and output in ("bfloat16", "float16"):
+        fields["addition"] = "after_rounding"  # as cuBLASLt 13.1 adds on an H200
     return fp8lab.GemmRecipe(**fields)
 
 
@@ -262,7 +274,7 @@ def _operand(tensor: Any, is_rowwise: bool, argument: str) -> Operand:
         return _mxfp8_operand(tensor, codes.reshape(-1, codes.shape[-1]), scales, is_rowwise)
     codes = codes.reshape(-1, codes.shape[-1]) if is_rowwise else codes.reshape(codes.shape[0], -1)
     scale = block_scales(tensor, codes, scales).contiguous().numpy()
-    return Operand("block", codes.numpy(), False, scale, format_name(tensor._fp8_dtype))
+    return Operand("block", codes.numpy(), False, scale, format_name(tensor._fp8_dtype), tensor._is_2D_scaled)
 
 
 def _float8_operand(tensor: Any, is_rowwise: bool, argument: str) -> Operand:

@@ -184,7 +184,8 @@ def _recipe_of(device: Device, kinds: tuple[str, str], use_fast_accum: bool, out
     if kinds in (("mxfp8", "mxfp8"), ("nvfp4", "nvfp4")):
         fields["model"] = getattr(device, kinds[0])
     elif kinds in (("1x128", "1x128"), ("1x128", "128x128"), ("128x128", "1x128")):
-        fields.update(model="" if device.block_is_mxfp8 else device.block, scale_order="accumulator_first")
+        order = "scales_first" if "128x128" in kinds else "accumulator_first"  # an H200's cuBLASLt 13.1
+        fields.update(model="" if device.block_is_mxfp8 else device.block, scale_order=order)
     else:
         raise RuntimeError(
             f"_scaled_mm takes no scales of {kinds[0]} for the first and of {kinds[1]} for the second matrix"

@@ -14,6 +14,9 @@ namespace {
 constexpr std::string_view te_gemm =
     "NVIDIA/TransformerEngine after 2.18 (d0067d0), transformer_engine/pytorch/module/linear.py and "
     "common/gemm/cublaslt_gemm.cu";
+constexpr std::string_view te_block_gemm =
+    "NVIDIA/TransformerEngine after 2.18 (d0067d0), common/gemm/cublaslt_gemm.cu; the order of the scales is that of "
+    "cuBLASLt 13.1 on an H200";
 constexpr std::string_view te_split_gemm =
     "NVIDIA/TransformerEngine after 2.18 (d0067d0), transformer_engine/pytorch/module/linear.py "
     "(use_split_accumulator);"
@@ -41,9 +44,9 @@ std::vector<NamedGemmRecipe> all_gemm_recipes() {
       {"te_nvfp4_blackwell_fprop", {.model = blackwell_nvf4, .output = bfloat16}, te_gemm},
       {"te_nvfp4_blackwell_wgrad", {.model = blackwell_nvf4}, te_gemm},
       {"te_block_hopper_fprop",
-       {.model = hopper_wgmma_fp8, .scale_order = accumulator_first, .output = bfloat16},
-       te_gemm},
-      {"te_block_hopper_wgrad", {.model = hopper_wgmma_fp8, .scale_order = accumulator_first}, te_gemm},
+       {.model = hopper_wgmma_fp8, .scale_order = scales_first, .output = bfloat16},
+       te_block_gemm},
+      {"te_block_hopper_wgrad", {.model = hopper_wgmma_fp8, .scale_order = accumulator_first}, te_block_gemm},
       {"deepgemm_1d2d_hopper",
        {.model = hopper_wgmma_fp8, .scale_order = scales_first, .output = bfloat16},
        deepgemm_1d2d},

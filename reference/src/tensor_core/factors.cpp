@@ -21,8 +21,7 @@
 namespace fp8lab {
 namespace {
 
-constexpr CastPolicy tf32_policy{.rounding = Rounding::nearest_away,
-                                 .overflow = Overflow::to_special,
+constexpr CastPolicy tf32_policy{.overflow = Overflow::to_special,
                                  .infinity = Overflow::to_special,
                                  .nan = NanCode::sign_and_payload};
 
@@ -136,10 +135,11 @@ FactorReader::FactorReader(const MmaModel& model, const Operand& operand, ZeroRu
       format_(format_for(model, operand)),
       tf32_rounding_(operand.tf32_rounding.value_or(tf32_rounding)),
       zero_rule_(zero_rule) {
-  if (tf32_rounding_ != Rounding::toward_zero && tf32_rounding_ != Rounding::nearest_away) {
+  if (tf32_rounding_ != Rounding::toward_zero && tf32_rounding_ != Rounding::nearest_away &&
+      tf32_rounding_ != Rounding::nearest_even) {
     throw std::invalid_argument(
-        "tf32_rounding must be toward_zero, as instructions cut float32 to TF32, or nearest_away, "
-        "as libraries round it, not " +
+        "tf32_rounding must be toward_zero, as instructions cut float32 to TF32, nearest_away, as cvt.rna rounds it, or "
+        "nearest_even, as cuBLASLt does, not " +
         std::string(name_of(tf32_rounding_)));
   }
   check_format_of(model, operand, name);
@@ -160,7 +160,10 @@ Factor FactorReader::of_wide(std::size_t i) const {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   if (format_ != tf32) return converted(conversion, bits);
   // An instruction drops the low bits, whatever they are: a NaN that has no others becomes an infinity.
-  return converted(conversion, tf32_rounding_ == Rounding::toward_zero ? bits >> 13 : encode(tf32, tf32_policy, x));
+  if (tf32_rounding_ == Rounding::toward_zero) return converted(conversion, bits >> 13);
+  CastPolicy policy = tf32_policy;
+  policy.rounding = tf32_rounding_;
+  return converted(conversion, encode(tf32, policy, x));
 }
 
 float FactorReader::wide_value(std::size_t i) const {

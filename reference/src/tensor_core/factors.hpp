@@ -155,12 +155,13 @@ struct Factors {
   return std::bit_cast<float>((code & 0x8000U) << 16 | bits);
 }
 
-/// x rounded to tf32, to nearest with ties away from zero, or cut; NaN of any payload.
+/// x rounded to tf32, to nearest with ties to even or away from zero, or cut; NaN of any payload.
 [[nodiscard]] inline float tf32_value(float x, Rounding rounding) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const bool special = (bits & 0x7F800000U) == 0x7F800000U;
   if (rounding == Rounding::toward_zero) return std::bit_cast<float>(bits & ~0x1FFFU);
-  return special ? x : std::bit_cast<float>((bits + 0x1000U) & ~0x1FFFU);
+  const std::uint32_t half = rounding == Rounding::nearest_even ? 0xFFFU + (bits >> 13 & 1U) : 0x1000U;
+  return special ? x : std::bit_cast<float>((bits + half) & ~0x1FFFU);
 }
 
 /// The factors of all codes of a format of at most 8 bits.

@@ -140,7 +140,14 @@ TEST_CASE("mma: TF32 rounds its operands to nearest, ties away from zero") {
   }
   rounded.c.assign(rows, 0);
   Dots cut = rounded;
+  Dots even = rounded;
+  const auto to_even = [](std::uint64_t code, float x) {  // of the two neighbours of a tie the even one
+    const bool is_tie = (std::bit_cast<std::uint32_t>(x) & 0x1FFFU) == 0x1000U;
+    return is_tie && (code & 1U) != 0 ? code - 1 : code;
+  };
   for (std::size_t i = 0; i < a.size(); ++i) {
+    even.a[i] = to_even(rounded.a[i], a[i]);
+    even.b[i] = to_even(rounded.b[i], b[i]);
     cut.a[i] = std::bit_cast<std::uint32_t>(a[i]) >> 13;
     cut.b[i] = std::bit_cast<std::uint32_t>(b[i]) >> 13;
   }
@@ -157,9 +164,11 @@ TEST_CASE("mma: TF32 rounds its operands to nearest, ties away from zero") {
   const SlowModel& slow = find_slow_model("hopper_tf32");
   REQUIRE_NO(differences(words(Rounding::nearest_away), slow_words(slow, rounded, ZeroRule::floor), "rounded"));
   REQUIRE_NO(differences(words(Rounding::toward_zero), slow_words(slow, cut, ZeroRule::floor), "cut"));
+  REQUIRE_NO(differences(words(Rounding::nearest_even), slow_words(slow, even, ZeroRule::floor), "to even"));
   REQUIRE(words({}) == words(Rounding::toward_zero));
   REQUIRE(words({}) != words(Rounding::nearest_away));
-  CHECK_THROWS_WITH(words(Rounding::nearest_even), ContainsSubstring("tf32_rounding must be toward_zero"));
+  REQUIRE(words(Rounding::nearest_even) != words(Rounding::nearest_away));
+  CHECK_THROWS_WITH(words(Rounding::stochastic), ContainsSubstring("tf32_rounding must be toward_zero"));
 }
 
 TEST_CASE("mma: a batch of any size, and no accumulators, for every model") {

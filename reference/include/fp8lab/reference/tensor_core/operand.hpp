@@ -61,8 +61,9 @@ struct Operand {
   TileScales tile_scales = {};             ///< for gemm() alone, as the next two are
   std::span<const float> row_scales = {};  ///< one for each row; they multiply in the epilogue
   TensorScale tensor_scale = {};
-  /// How float32 values become TF32 for models that take it: toward_zero, as instructions cut them (MMA-Sim 2.1.1), or
-  /// nearest_away, as cuBLAS and PyTorch round them before. Left out: mma() cuts, gemm() and trace_dot() round.
+  /// How float32 values become TF32 for models that take it: toward_zero, as instructions cut them (MMA-Sim 2.1.1),
+  /// nearest_away, as cvt.rna rounds them, or nearest_even, as cuBLASLt 13.1 rounds them on an H200. Left out: mma()
+  /// cuts, gemm() and trace_dot() round to nearest_away.
   std::optional<Rounding> tf32_rounding = {};
 
   [[nodiscard]] static Operand codes(std::span<const std::uint8_t> codes, const Format& format, std::size_t rows,

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How cuBLASLt composed Transformer Engine's GEMMs on an NVIDIA H200, every recorded bit.
+
+tests/vectors/device/h200_te_products.npz has what tests/python/te/device_words.py recorded on 2026-11-27: driver
+580.159.04, CUDA 13.0, cuBLASLt 13.1, PyTorch 2.11.0, Transformer Engine 2.20.2. KIND/MxKxN/LAYOUT/OUT/EXTRA is a product
+of w (N, K), x (M, K) and dy (M, N): TN is x @ w.T, NN dy @ w, NT dy.T @ x; of some the first 4096 words.
+"""
+
+import pathlib
+import sys
+
+import fp8lab
+import ml_dtypes
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "te"))
+from drawn_words import drawn, normal  # noqa: E402
+
+RECORDED = np.load(pathlib.Path(__file__).parents[1] / "vectors" / "device" / "h200_te_products.npz")
+BFLOAT16 = ml_dtypes.bfloat16
+
+
+def operands(name, dtype):
+    """The layout, and the operands whose rows are multiplied."""
+    sizes, layout = name.split("/")[1:3]
+    m, k, n = (int(size) for size in sizes.split("x"))
+    w, x = drawn(140, (n, k), 0.1).astype(dtype), normal(141, (m, k)).astype(dtype)
+    dy = normal(142, (m, n), 0.01).astype(dtype)
+    return layout, {"TN": (x, w), "NN": (dy, w.T), "NT": (dy.T, x.T)}[layout]
+
+
+def differing(name, product):
+    """How many recorded words are others than the product's."""
+    got = RECORDED[name].reshape(-1)
+    own = np.ascontiguousarray(product).reshape(-1)[: got.size]
+    return int((own.view(got.dtype) != got).sum())
+
+
+#: How the kernel that cuBLASLt took cuts K: of float32 operands it promotes every so many, or never.
+TF32 = {"16x4096x64/NN": None, "16x4096x64/TN": 128, "256x1024x256/NN": None, "64x96x160/TN": 32}
+
+
+@pytest.mark.parametrize("shape", TF32)
+def test_float32_is_rounded_to_even_on_its_way_to_tf32(shape):
+    name = f"plain/{shape}/fp32/none"
+    a, b = operands(name, np.float32)[1]
+    given = {"model": "hopper_tf32", "promote_k": TF32[shape]}
+    assert differing(name, fp8lab.gemm(a, b, tf32_rounding="nearest_even", **given)) == 0
+    assert differing(name, fp8lab.gemm(a, b, **given)) > 100  # ties away from zero
+
+
+@pytest.mark.parametrize("shape", ["64x96x160", "16x4096x64"])
+def test_a_bfloat16_sum_is_rounded_before_it_is_added(shape):
+    name = f"plain/{shape}/NT/bf16/accumulate"
+    _, (a, b) = operands(name, BFLOAT16)
+    c = drawn(144, (a.shape[0], b.shape[0])).astype(BFLOAT16).astype(np.float32)
+    added = fp8lab.GemmRecipe(model="hopper_bf16", addition="after_rounding", output="bfloat16")
+    assert differing(name, fp8lab.gemm(a, b, added, c=c)) == 0
+    assert differing(name, fp8lab.gemm(a, b, fp8lab.GemmRecipe(model="hopper_bf16", output="bfloat16"), c=c)) > 300
+
+
+def blocks(x, rows):
+    """Codes and scales of E4M3 whose scales are any float32, of 1 x 128 or 128 x 128."""
+    made = fp8lab.quantize(np.ascontiguousarray(x), fp8lab.Block("e4m3", rows=rows, force_pow_2_scales=False))
+    return made.codes, made.scale
+
+
+@pytest.mark.parametrize("shape", ["16x4096x64", "64x96x160"])
+@pytest.mark.parametrize("layout", ["TN", "NN", "NT"])
+def test_scales_of_blocks_multiply_first_where_one_is_of_a_square(shape, layout):
+    name = f"block/{shape}/{layout}/fp32/none"
+    _, (a, b) = operands(name, BFLOAT16)
+    has_square = layout != "NT"
+    if layout == "NN":  # the square blocks of w, transposed
+        codes, scale = blocks(b.T, 128)
+        of_b = codes.T, scale.T
+    else:
+        of_b = blocks(b, 128 if has_square else 1)
+    codes, scale = blocks(a, 1)
+    orders = ["scales_first", "accumulator_first"] if has_square else ["accumulator_first", "scales_first"]
+    products = [
+        fp8lab.gemm(codes, np.ascontiguousarray(of_b[0]), model="hopper_wgmma_fp8", format_a="e4m3", format_b="e4m3",
+                    scale_a=scale, scale_b=np.ascontiguousarray(of_b[1]), scale_order=order)
+        for order in orders
+    ]  # fmt: skip
+    assert differing(name, products[0]) == 0
+    assert differing(name, products[1]) > 100
+    named = "te_block_hopper_fprop" if has_square else "te_block_hopper_wgrad"
+    (recipe,) = (one.recipe for one in fp8lab.gemm_recipes() if one.name == named)
+    assert recipe.scale_order == orders[0]
