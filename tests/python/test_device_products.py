@@ -61,9 +61,8 @@ def test_a_bfloat16_sum_is_rounded_before_it_is_added(shape):
 
 
 def blocks(x, rows):
-    """Codes and scales of E4M3 whose scales are any float32, of 1 x 128 or 128 x 128."""
-    made = fp8lab.quantize(np.ascontiguousarray(x), fp8lab.Block("e4m3", rows=rows, force_pow_2_scales=False))
-    return made.codes, made.scale
+    """In E4M3 with scales that are any float32, of 1 x 128 or 128 x 128 elements."""
+    return fp8lab.quantize(np.ascontiguousarray(x), fp8lab.Block("e4m3", rows=rows, force_pow_2_scales=False))
 
 
 @pytest.mark.parametrize("shape", ["16x4096x64", "64x96x160"])
@@ -72,18 +71,9 @@ def test_scales_of_blocks_multiply_first_where_one_is_of_a_square(shape, layout)
     name = f"block/{shape}/{layout}/fp32/none"
     _, (a, b) = operands(name, BFLOAT16)
     has_square = layout != "NT"
-    if layout == "NN":  # the square blocks of w, transposed
-        codes, scale = blocks(b.T, 128)
-        of_b = codes.T, scale.T
-    else:
-        of_b = blocks(b, 128 if has_square else 1)
-    codes, scale = blocks(a, 1)
     orders = ["scales_first", "accumulator_first"] if has_square else ["accumulator_first", "scales_first"]
-    products = [
-        fp8lab.gemm(codes, np.ascontiguousarray(of_b[0]), model="hopper_wgmma_fp8", format_a="e4m3", format_b="e4m3",
-                    scale_a=scale, scale_b=np.ascontiguousarray(of_b[1]), scale_order=order)
-        for order in orders
-    ]  # fmt: skip
+    quantized = blocks(a, 1), blocks(b, 128 if has_square else 1)
+    products = [fp8lab.gemm(*quantized, model="hopper_wgmma_fp8", promote_k=128, scale_order=one) for one in orders]
     assert differing(name, products[0]) == 0
     assert differing(name, products[1]) > 100
     named = "te_block_hopper_fprop" if has_square else "te_block_hopper_wgrad"
