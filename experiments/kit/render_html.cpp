@@ -8,7 +8,6 @@
 #include <span>
 
 #include "fp8lab/formats/environment.hpp"
-#include "kit/experiment.hpp"
 #include "kit/page_style.hpp"
 #include "kit/render.hpp"
 
@@ -494,10 +493,13 @@ std::string page_with(const std::string& title, const std::string& body) {
          std::string(page_script) + "</script>\n</body>\n</html>\n";
 }
 
-/// The command that gives such a document.
+/// The command that gives such a document. Those of the group `verify` have a space behind that word.
 std::string command_of(const Document& document) {
-  const auto found = std::ranges::find(experiments(), document.experiment, &Experiment::identifier);
-  return "fp8lab " + (found == experiments().end() ? document.experiment : found->name);
+  std::string name = document.experiment;
+  std::ranges::replace(name, '_', '-');
+  constexpr std::string_view group = "verify-";
+  if (name.starts_with(group)) name[group.size() - 1] = ' ';
+  return "fp8lab " + name;
 }
 
 /// The document as its JSON says it: valid UTF-8, and the numbers that a reader of the JSON has.
