@@ -225,8 +225,8 @@ def test_a_run_that_is_interrupted_keeps_what_has_come_and_cancels_the_rest(tmp_
     folder = tmp_path / "model"
     folder.mkdir()
     random = np.random.default_rng(5)
-    for i in range(20):
-        np.save(folder / f"{i:02}.weight.npy", random.standard_normal((256, 1024)).astype(F))
+    for i in range(40):
+        np.save(folder / f"{i:02}.weight.npy", random.standard_normal((512, 1024)).astype(F))
     kept = tmp_path / "kept"
     with cluster(threads=1) as local:
         words = ["check", folder, "--scheduler", local.scheduler_address, "--checkpoint", kept]
@@ -239,7 +239,7 @@ def test_a_run_that_is_interrupted_keeps_what_has_come_and_cancels_the_rest(tmp_
         assert call.returncode == -signal.SIGINT
         lines = kept.read_bytes().count(b"\n")
         assert re.fullmatch(
-            rf"fp8lab: the results of {lines} of 20 tensors are kept in .*; --resume goes on from them\n", message
+            rf"fp8lab: the results of {lines} of 40 tensors are kept in .*; --resume goes on from them\n", message
         )
         with distributed.Client(local.scheduler_address, set_as_default=False) as client:
             end = time.monotonic() + 20
@@ -247,6 +247,6 @@ def test_a_run_that_is_interrupted_keeps_what_has_come_and_cancels_the_rest(tmp_
                 time.sleep(0.05)
             assert not any(client.processing().values())
         alone = bytes_of(folder, tmp_path / "alone")
-        assert kept.read_bytes().count(b"\n") == lines < 20
+        assert kept.read_bytes().count(b"\n") == lines < 40
         told, one = json.loads(bytes_of(folder, tmp_path / "resumed", checkpoint=kept, resume=True)), json.loads(alone)
         assert told["sections"] == one["sections"]

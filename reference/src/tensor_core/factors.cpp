@@ -21,9 +21,8 @@
 namespace fp8lab {
 namespace {
 
-constexpr CastPolicy tf32_policy{.overflow = Overflow::to_special,
-                                 .infinity = Overflow::to_special,
-                                 .nan = NanCode::sign_and_payload};
+constexpr CastPolicy tf32_policy{
+    .overflow = Overflow::to_special, .infinity = Overflow::to_special, .nan = NanCode::sign_and_payload};
 
 std::size_t element_count(const Operand& operand) {
   return std::visit([](const auto& span) { return span.size(); }, operand.elements);
@@ -138,7 +137,8 @@ FactorReader::FactorReader(const MmaModel& model, const Operand& operand, ZeroRu
   if (tf32_rounding_ != Rounding::toward_zero && tf32_rounding_ != Rounding::nearest_away &&
       tf32_rounding_ != Rounding::nearest_even) {
     throw std::invalid_argument(
-        "tf32_rounding must be toward_zero, as instructions cut float32 to TF32, nearest_away, as cvt.rna rounds it, or "
+        "tf32_rounding must be toward_zero, as instructions cut float32 to TF32, nearest_away, as cvt.rna rounds it, "
+        "or "
         "nearest_even, as cuBLASLt does, not " +
         std::string(name_of(tf32_rounding_)));
   }
