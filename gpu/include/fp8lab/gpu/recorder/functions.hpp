@@ -123,7 +123,7 @@ struct RecordedFunction {
                                                           const std::string& cuda, bool is_host_team);
 
 /// The words of inputs [first, first + out.size()) by the model, or over `correctly_rounded` by its stand-in: the
-/// exact result rounded once. Throws std::invalid_argument where there is no model.
+/// exact result rounded once.
 void model_function_words(const RecordedFunction& function, SpecialUnits units, std::uint64_t seed, std::uint64_t first,
                           std::span<std::uint32_t> out, int threads = 1);
 /// The digests of inputs [first, first + count), one for each chunk.
