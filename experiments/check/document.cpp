@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -13,6 +14,7 @@
 #include "checkpoints/audit.hpp"
 #include "checkpoints/audit_document.hpp"
 #include "checkpoints/checkpoint.hpp"
+#include "checkpoints/file_findings.hpp"
 #include "checkpoints/recognize.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/refuse.hpp"
@@ -529,20 +531,29 @@ void describe(CheckOptions& options, ArgumentList& list) {
   list.add_threads(arguments.threads);
 }
 
+/// The files of a model, each as a checkpoint; what cannot be opened as one is told by the reader of numbers.
+std::vector<Checkpoint> checkpoints_of(const CheckOptions& options) {
+  std::vector<Checkpoint> all;
+  for (const std::filesystem::path& path : options.tensors.files) {
+    try {
+      all.emplace_back(path);
+    } catch (const std::runtime_error&) {
+      if (options.original) throw;
+    }
+  }
+  return all;
+}
+
 /// The audit of a quantized model; none where its files hold numbers alone.
-std::optional<Document> audit_of(const CheckOptions& options, const Context& context) {
+std::optional<Document> audit_of(const CheckOptions& options, std::span<const Checkpoint> checkpoints,
+                                 const Context& context) {
   if (options.tensors.files.size() != 1) {
     if (options.original) refuse("original goes with one model, not with ", options.tensors.files.size());
     return {};
   }
-  std::optional<Checkpoint> quantized;
-  try {
-    quantized.emplace(options.tensors.files.front());
-  } catch (const std::runtime_error&) {
-    if (options.original) throw;
-    return {};  // the reader of numbers says what is wrong
-  }
-  const Recognition recognition = recognize(*quantized);
+  if (checkpoints.empty()) return {};
+  const Checkpoint& quantized = checkpoints.front();
+  const Recognition recognition = recognize(quantized);
   const bool is_quantized =
       !recognition.weights.empty() || !recognition.incomplete.empty() || !recognition.method.empty();
   if (!is_quantized && !options.original) return {};
@@ -552,19 +563,53 @@ std::optional<Document> audit_of(const CheckOptions& options, const Context& con
   if (options.original) original.emplace(*options.original);
   const Checkpoint* beside = original ? &*original : nullptr;
   const Audit result =
-      audit(*quantized, recognition, beside, {.threads = options.arguments.threads, .progress = context.progress});
-  return document_of(result, *quantized, recognition, beside);
+      audit(quantized, recognition, beside, {.threads = options.arguments.threads, .progress = context.progress});
+  return document_of(result, quantized, recognition, beside);
+}
+
+/// What is wrong with the files of a model that is measured, but for tensors that are not asked for.
+std::vector<CheckpointFinding> damage_of(std::span<const Checkpoint> checkpoints,
+                                         const std::vector<std::string>& names) {
+  const auto is_asked_for = [&](const std::string& tensor) {
+    return std::ranges::any_of(names, [&](const std::string& name) { return names_tensor(name, tensor); });
+  };
+  std::vector<CheckpointFinding> all;
+  for (const Checkpoint& checkpoint : checkpoints) {
+    std::vector<CheckpointFinding> some = findings_of_files(checkpoint, [&](const FileProblem& problem) {
+      return names.empty() || problem.tensors.empty() || std::ranges::any_of(problem.tensors, is_asked_for);
+    });
+    std::ranges::move(some, std::back_inserter(all));
+  }
+  return all;
+}
+
+void add_damage(const std::vector<CheckpointFinding>& damage, Document& document) {
+  if (damage.empty()) return;
+  document.passed = false;
+  Text text{.name = "files_verdict"};
+  text.paragraphs.push_back(
+      damage.size() == 1
+          ? std::string("The files of the model are damaged, as the finding below tells. What can be read is measured.")
+          : fmt::format("The files of the model are damaged, as the {} findings below tell. What can be read is "
+                        "measured.",
+                        damage.size()));
+  const auto behind_verdict = document.sections.begin() + 2;
+  const auto at = document.sections.insert(behind_verdict, findings_table_of(damage));
+  document.sections.insert(at, std::move(text));
 }
 
 Document run(const CheckOptions& options, const Context& context) {
   refuse_pickled(options.tensors.files);
-  if (std::optional<Document> audited = audit_of(options, context)) return *std::move(audited);
+  const std::vector<Checkpoint> checkpoints = checkpoints_of(options);
+  if (std::optional<Document> audited = audit_of(options, checkpoints, context)) return *std::move(audited);
   CheckArguments arguments = options.arguments;
   arguments.source = options.tensors.source();
   const TensorArguments& inputs = options.inputs;
   if (!inputs.arrays.empty() || !inputs.files.empty()) arguments.activations = inputs.source();
   if (arguments.activations && arguments.scheduler) refuse("activations cannot be given with scheduler");
-  return document_of(run_check(arguments, context));
+  Document document = document_of(run_check(arguments, context));
+  add_damage(damage_of(checkpoints, options.tensors.names), document);
+  return document;
 }
 
 }  // namespace
@@ -602,13 +647,14 @@ std::vector<Experiment> check_experiments() {
            "recipe makes of normal values says what it must lose; a tensor that loses more is told with the reason.",
        .result =
            "of a quantized model: text `verdict`, tables `findings` (tensor, kind, words, where, loss), `weights` "
-           "and `warnings` of what loaders misread; else texts `verdict` and, with min_sqnr or bits_per_weight, "
-           "`plan_words`; with activations text `outputs_verdict` and table `outputs` (layer, recipe, tensor core, "
+           "and `warnings` of what loaders misread; else texts `verdict`, where files are damaged `files_verdict` with "
+           "table `findings`, and, with min_sqnr or bits_per_weight, `plan_words`; with activations text "
+           "`outputs_verdict` and table `outputs` (layer, recipe, tensor core, "
            "causes); tables `recipes`, `tensors` (worst first), `worst` where these are many, `layers`, `plan`, "
            "`measures` "
            "(a row for each tensor and recipe) and `left_out`",
        .passed = "nothing is wrong",
-       .not_passed = "something is wrong with a quantized model",
+       .not_passed = "something is wrong with the files, or with a quantized model",
        .status_not_passed = 1,
        .passed_in_part = "its layout is not known",
        .status_in_part = 4,

@@ -21,6 +21,7 @@
 #include "checkpoints/dequantize.hpp"
 #include "checkpoints/exclusion.hpp"
 #include "checkpoints/explanation.hpp"
+#include "checkpoints/file_findings.hpp"
 #include "checkpoints/matrices.hpp"
 #include "checkpoints/original_names.hpp"
 #include "checkpoints/writers.hpp"
@@ -193,23 +194,10 @@ class Auditor {
 
   // 1. Files and names.
   void look_at_files() {
-    const auto& problems = quantized_.problems();
-    const bool has_cause = std::any_of(problems.begin(), problems.end(), [](const FileProblem& problem) {
-      return problem.fault != FileFault::total_size;
-    });
-    for (const FileProblem& problem : problems) {
+    for (const FileProblem& problem : quantized_.problems()) {
       lost_.insert(problem.tensors.begin(), problem.tensors.end());
-      if (problem.fault == FileFault::total_size && has_cause) continue;  // what the others explain
-      std::string words = problem.words;
-      const bool is_of_tensors = problem.fault == FileFault::overlap || problem.fault == FileFault::wrong_size;
-      if (is_of_tensors && !problem.tensors.empty()) {
-        words += fmt::format(": {}", fmt::join(problem.tensors, ", "));
-        add(problem.tensors.back(), FindingKind::file, words, problem.file);
-      } else {
-        if (!problem.tensors.empty()) words += fmt::format("; the first is {}", problem.tensors.front());
-        add(problem.file, FindingKind::file, words);
-      }
     }
+    audit_.findings = findings_of_files(quantized_);
   }
   void look_at_names();
   void look_at_exclusions();

@@ -75,17 +75,6 @@ Text verdict_of_audit(const Audit& audit, const Checkpoint* original) {
   return text;
 }
 
-Table findings_table_of(const Audit& audit) {
-  return tabulate(audit.findings, {.name = "findings", .title = "What is wrong", .layout = TableLayout::records})
-      .column({"tensor"}, &CheckpointFinding::tensor)
-      .column({"kind"}, [](const CheckpointFinding& one) { return name_of(one.kind); })
-      .column({"words"}, &CheckpointFinding::words)
-      .column({"where"},
-              [](const CheckpointFinding& one) { return one.where.empty() ? std::nullopt : std::optional(one.where); })
-      .column({.name = "loss_db", .title = "lost", .unit = "dB", .notation = Notation::fixed, .digits = 2},
-              &CheckpointFinding::loss_db);
-}
-
 Table weights_table_of(const Audit& audit) {
   const bool is_long = audit.weights.size() > 60;
   const auto text_or_none = [](const std::string& text) { return text.empty() ? std::nullopt : std::optional(text); };
@@ -120,12 +109,23 @@ Table warnings_table_of(const Audit& audit) {
 
 }  // namespace
 
+Table findings_table_of(const std::vector<CheckpointFinding>& findings) {
+  return tabulate(findings, {.name = "findings", .title = "What is wrong", .layout = TableLayout::records})
+      .column({"tensor"}, &CheckpointFinding::tensor)
+      .column({"kind"}, [](const CheckpointFinding& one) { return name_of(one.kind); })
+      .column({"words"}, &CheckpointFinding::words)
+      .column({"where"},
+              [](const CheckpointFinding& one) { return one.where.empty() ? std::nullopt : std::optional(one.where); })
+      .column({.name = "loss_db", .title = "lost", .unit = "dB", .notation = Notation::fixed, .digits = 2},
+              &CheckpointFinding::loss_db);
+}
+
 Document document_of(const Audit& audit, const Checkpoint& quantized, const Recognition& recognition,
                      const Checkpoint* original) {
   Document document;
   document.sections.emplace_back(intro_of_audit(audit, quantized, recognition, original));
   document.sections.emplace_back(verdict_of_audit(audit, original));
-  if (!audit.findings.empty()) document.sections.emplace_back(findings_table_of(audit));
+  if (!audit.findings.empty()) document.sections.emplace_back(findings_table_of(audit.findings));
   if (!audit.weights.empty()) document.sections.emplace_back(weights_table_of(audit));
   if (!audit.misreads.empty()) document.sections.emplace_back(warnings_table_of(audit));
   document.in_part = audit.weights.empty() && recognition.incomplete.empty();  // nothing of it has a known layout

@@ -57,6 +57,12 @@ FilesOfPath files_of_folder(const fs::path& folder) try {
   throw std::runtime_error(cannot_read(in_one_line(told.native()), "a folder: " + error.code().message()));
 }
 
+/// Why a file cannot be read, for a place where the file is named already.
+std::string without_file(const fs::path& file, std::string reason) {
+  const std::string begin = cannot_read(in_one_line(file.native()), "");
+  return reason.starts_with(begin) ? reason.substr(begin.size()) : reason;
+}
+
 /// The headers of all tensors of a file among several. A .npy file's tensor gets the name of the file.
 std::vector<TensorHeader> all_headers(const fs::path& path, const fs::path& folder) {
   if (has_names(path)) return find_tensors(path, std::vector<std::string>{"*"}, OtherDtypes::as_words);
@@ -91,7 +97,9 @@ void add_several(const fs::path& path, std::span<const std::string> names, Found
     try {
       headers = all_headers(file, is_folder ? path : path.parent_path());
     } catch (const std::runtime_error& cause) {
-      if (promise == files.promised.end()) all.left_out.push_back({printable(file.native()), cause.what()});
+      if (promise == files.promised.end()) {
+        all.left_out.push_back({printable(file.native()), without_file(file, cause.what())});
+      }
       if (promise == files.promised.end()) continue;
       for (const std::string& tensor : promise->second) {
         if (wants(tensor)) leave_out(tensor, cause.what());
@@ -149,8 +157,9 @@ FoundTensors find_stored_tensors(std::span<const fs::path> paths, std::span<cons
     if (std::ranges::any_of(all.found, is_named)) continue;
     std::string why;  // shards that are missing, above all
     if (!all.left_out.empty()) why = "; " + all.left_out.front().name + ": " + all.left_out.front().reason;
-    if (paths.size() == 1) refuse(printable(paths.front().native()), " has no tensor ", printable(name), why);
-    refuse("none of the ", paths.size(), " files has a tensor ", printable(name), why);
+    const std::string tensor = name == "*" ? "tensor that can be read" : "tensor " + printable(name);
+    if (paths.size() == 1) refuse(printable(paths.front().native()), " has no ", tensor, why);
+    refuse("none of the ", paths.size(), " files has a ", tensor, why);
   }
   return all;
 }

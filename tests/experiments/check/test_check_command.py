@@ -179,7 +179,83 @@ def test_a_plan_is_written_as_other_tools_read_it(model, tmp_path):
 
 def test_an_index_without_its_shards_is_told(tmp_path):
     (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a.weight": "gone.safetensors"}}')
-    refuses(f"check {tmp_path}", 'has no tensor "\\*"; .*gone.safetensors.*there is no such file.*')
+    refuses(
+        f"check {tmp_path}",
+        '.* has no tensor that can be read; "a.weight": cannot read .*gone.safetensors: there is no such file',
+    )
+
+
+def draws(*names):
+    return {f"{name}.weight": np.random.default_rng(len(name)).standard_normal((64, 96)).astype(BF16) for name in names}
+
+
+def plain_model(folder, shards, index=None):
+    """Shards by their names, and an index that sends tensors to files."""
+    for name, tensors in shards.items():
+        write_safetensors(folder / name, tensors)
+    if index is not None:
+        weight_map = {f"{tensor}.weight": file for tensor, file in index.items()}
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+def overlap(path):
+    """The second tensor begins 64 bytes before the end of the first."""
+    whole = path.read_bytes()
+    size = 64 * 96 * 2
+    before, after = f"[{size}, {2 * size}]", f"[{size - 64}, {2 * size - 64}]"
+    assert before.encode() in whole
+    path.write_bytes(whole.replace(before.encode(), after.encode()).ljust(len(whole), b" "))
+
+
+INDEX = {"a": "1.safetensors", "b": "1.safetensors", "c": "2.safetensors"}
+SHARDS = {"1.safetensors": draws("a", "b"), "2.safetensors": draws("c")}
+#: What is in the folder, its index, what is done then, and what must be told of which file; the tensors measured.
+DAMAGED = {
+    "shard missing": ({"1.safetensors": SHARDS["1.safetensors"]}, INDEX, None,
+                      ("2.safetensors", "the index sends 1 tensor to this file, which is not there"), "ab"),
+    "shard cut": (SHARDS, INDEX, lambda folder: cut(folder / "2.safetensors"),
+                  ("2.safetensors", "the file has .* bytes, its header describes .*: 1 tensor cannot be read"), "ab"),
+    "shard garbage": (SHARDS, INDEX, lambda folder: (folder / "2.safetensors").write_bytes(b"garbage"),
+                      ("2.safetensors", "cannot read .*2.safetensors: .*too short.*"), "ab"),
+    "names twice": ({"1.safetensors": draws("a", "b"), "2.safetensors": draws("c", "a")}, INDEX, None,
+                    ("2.safetensors", "1 tensor of this file are in 1.safetensors, too"), "abca"),
+    "names twice, no index": ({"1.safetensors": draws("a"), "2.safetensors": draws("a", "b")}, None, None,
+                              ("2.safetensors", "1 tensor of this file are in 1.safetensors, too"), "aab"),
+    "promise not kept": (SHARDS, {**INDEX, "d": "2.safetensors"}, None,
+                         ("2.safetensors", "the index sends 1 tensor to this file, which has none of this name"), "abc"),
+    "tensors overlap": (SHARDS, INDEX, lambda folder: overlap(folder / "1.safetensors"),
+                        ("b.weight", "its header gives the last 64 bytes of the first tensor to the second, too.*"), "c"),
+    "shard copied": ({"1.safetensors": draws("a"), "2.safetensors": draws("a")}, None, None,
+                     ("2.safetensors", "the file is a copy of 1.safetensors, byte by byte.*"), "aa"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_files_of_a_model_are_named_and_the_rest_is_measured(name, tmp_path):
+    shards, index, damage, (tensor, words), measured = DAMAGED[name]
+    plain_model(tmp_path, shards, index)
+    if damage is not None:
+        damage(tmp_path)
+    document = json.loads(prints(f"check {tmp_path} --recipes modelopt_fp8 --json", status=1))
+    findings = rows_of(document, "findings")
+    assert any(row["tensor"] == tensor and re.match(words, row["words"]) for row in findings), findings
+    assert {row["kind"] for row in findings} == {"file"}
+    told = [re.search(r'\b([a-d])(\.weight)?"?$', row["tensor"])[1] for row in rows_of(document, "tensors")]
+    assert sorted(told) == sorted(measured)
+    text = prints(f"check {tmp_path} --recipes modelopt_fp8", status=1)
+    assert "The files of the model are damaged" in text and "What is wrong" in text
+
+
+def test_damage_of_tensors_that_are_not_asked_for_is_not_told(tmp_path):
+    plain_model(tmp_path, {"1.safetensors": SHARDS["1.safetensors"]}, INDEX)
+    prints(f"check {tmp_path} --recipes modelopt_fp8 --tensors 'a.*'")
+    prints(f"check {tmp_path} --recipes modelopt_fp8 --tensors '*'", status=1)
+    plain_model(tmp_path, SHARDS, INDEX)
+    prints(f"check {tmp_path} --recipes modelopt_fp8")
 
 
 def test_a_checkpoint_that_cannot_be_written_is_told(model, tmp_path):
@@ -247,7 +323,7 @@ def test_containers_that_cannot_be_read_are_told(containers, tmp_path):
     refuses(f"check {tmp_path}/cut.npz", ".*cut.npz.*")
     short = (containers / "a.gguf").read_bytes()[:-2000]
     (tmp_path / "cut.gguf").write_bytes(short)
-    document = json.loads(prints(f"check {tmp_path}/cut.gguf --json", status=0))
+    document = json.loads(prints(f"check {tmp_path}/cut.gguf --json", status=1))
     assert "its file ends within it" in {row["reason"] for row in rows_of(document, "left_out")}
 
 
