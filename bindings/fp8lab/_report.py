@@ -21,8 +21,9 @@ def report(directory: str | os.PathLike[str], *, html: str | os.PathLike[str] | 
     Parameters
     ----------
     directory : path
-        Its .json files that experiments wrote, by ``out`` or ``Document.save``, come in the order of their names. Other
-        .json files are left out, and the page names them.
+        The .json files that experiments wrote, by ``out`` or ``Document.save``, in it and in directories below it, come
+        in the order of their names. Other .json files, links to directories and what cannot be read are left out, and
+        the page names them.
     html : path, optional
         The file to write; ``report.html`` in the directory if left out. It needs no other file and no network.
 
@@ -34,7 +35,7 @@ def report(directory: str | os.PathLike[str], *, html: str | os.PathLike[str] | 
     Raises
     ------
     ValueError
-        Where the directory is not there or has no result.
+        Where the directory is not there or there is no result in it and below it.
     OSError
         Where the page cannot be written; what was there stays.
     """

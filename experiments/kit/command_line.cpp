@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <ranges>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -471,19 +472,25 @@ void add_tools(CLI::App& app, Command& chosen) {
   };
   const auto paths = std::make_shared<Paths>();
   CLI::App* report = app.add_subcommand("report", "Make one page for a browser of all results in a directory");
-  report->add_option("DIR", paths->directory, "the directory: of its .json files, those that --out or save() wrote")
+  report
+      ->add_option("DIR", paths->directory,
+                   "the directory: of the .json files in it and below it, those that --out or save() wrote")
       ->required()
       ->type_name("");
   report->add_option("--html", paths->page, "write the page into FILE")
       ->type_name("FILE")
       ->default_str("DIR/report.html");
-  report->footer("Exit status: 0 done; 2 no result in DIR, or an unwritable FILE.");
+  report->footer("Exit status: 0 done; 2 no result in DIR or below it, or an unwritable FILE.");
   report->callback([paths, &chosen] {
     chosen = [paths] {
       const ReportFacts facts = write_report(paths->directory, paths->page.value_or(""));
       std::string text = "Page: " + facts.page.native() + ", of " + std::to_string(facts.documents.size()) +
                          (facts.documents.size() == 1 ? " result\n" : " results\n");
-      for (const std::string& other : facts.others) text += "Left out: " + other + "\n";
+      constexpr std::size_t shown = 20;
+      for (const std::string& other : facts.others | std::views::take(shown)) text += "Left out: " + other + "\n";
+      if (facts.others.size() > shown) {
+        text += "Left out: " + std::to_string(facts.others.size() - shown) + " more, which the page names\n";
+      }
       print(text);
       return 0;
     };

@@ -220,6 +220,49 @@ def test_a_report_has_all_documents_and_names_the_others(tmp_path):
     refuses(f"report {empty}", "there is no document of fp8lab .*")
 
 
+def test_a_report_looks_into_the_directories_below(tmp_path):
+    fp8lab.experiments.double_rounding(high=1.001, out=tmp_path / "second")
+    fp8lab.experiments.cast(size=10, out=tmp_path / "first" / "deeper")
+    (tmp_path / "first" / "note.json").write_text("{}")
+    (tmp_path / "back").symlink_to(tmp_path)
+    page = Page(fp8lab.report(tmp_path).read_text())
+    assert page.ids == ["d1", "d2"]
+    names = ["first/deeper/cast", "second/double_rounding"]
+    assert [one for one in page.texts if one in names][:2] == names
+    printed = prints(["report", str(tmp_path)], "Page: .*, of 2 results\n")
+    assert "Left out: back: a link to a directory, which is not followed\n" in printed
+    assert "Left out: first/note.json: this is not the JSON of a document" in printed
+    for name in range(30):
+        (tmp_path / "first" / f"{name}.json").write_text("{}")
+    printed = prints(["report", str(tmp_path)], "Page: .*, of 2 results\n")
+    assert printed.count("Left out: ") == 21 and printed.endswith("Left out: 12 more, which the page names\n")
+    refuses(f"report {tmp_path / 'none'}", "'.*none' is not a directory")
+    none = tmp_path / "none" / "below"
+    none.mkdir(parents=True)
+    (none / "a.json").write_text("{}")
+    (none / "b.json").write_text("{}")
+    refuses(
+        f"report {none.parent}",
+        r"there is no document of fp8lab \(.json\) in '.*none' or a directory below it; "
+        r"left out: below/a.json: this is not .* \(and 1 more\)",
+    )
+
+
+def test_a_report_names_the_directories_that_it_cannot_read(tmp_path):
+    fp8lab.experiments.cast(size=10, out=tmp_path / "open")
+    within = os.open(tmp_path, os.O_DIRECTORY)
+    for _ in range(17):  # longer than any path that can be opened
+        os.mkdir("d" * 250, dir_fd=within)
+        deeper = os.open("d" * 250, os.O_DIRECTORY, dir_fd=within)
+        os.close(within)
+        within = deeper
+    os.close(within)
+    page = tmp_path / "page.html"
+    printed = prints(["report", str(tmp_path), "--html", str(page)], "Page: .*, of 1 result\n")
+    assert printed.endswith("d: a directory that cannot be read: File name too long\n")
+    assert "a directory that cannot be read" in page.read_text()
+
+
 def test_long_arrays_are_not_printed_whole():
     x = np.arange(100_000, dtype=np.float32)
     for shown in (fp8lab.quantize(x.reshape(3125, 32), "te_mxfp8"), fp8lab.histogram(x)):
