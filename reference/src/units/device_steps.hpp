@@ -123,6 +123,7 @@ class DeviceSteps {
   /// A polynomial in (x - 4) / (x + 4) over 1 + 2 x, times e^(-x^2), of which the square's rounding is undone.
   [[nodiscard]] float erfcf(float x) const {
     const float a = std::abs(flushed(x));
+    if (a > 0x1.41c290p+3F) return x < 0 ? 2.0F : 0.0F;
     const float inverse = flushing_unit(SpecialFunction::rcp, sum(a, 4));
     const float quotient = product(sum(a, -4), inverse);
     const float rest = fused(-quotient, a, fused(-4, sum(quotient, 1), a));
@@ -142,7 +143,7 @@ class DeviceSteps {
     const float power = flushing_unit(SpecialFunction::ex2, product(r, log2_of_e));
     const float scaled = product(power, power_of_two_in_the_last_bits(sum(n, 0x1.8000fep+23F)));
     const float exponential = fused(scaled, fused(-a, a, square), scaled);
-    const float y = a > 0x1.41c290p+3F ? 0.0F : product(factor, exponential);
+    const float y = product(factor, exponential);
     return flushed(x) < 0 ? sum(2, -y) : y;
   }
   /// erfc(-x / sqrt(2)) / 2 of a product of two parts, whose second corrects what is below -1.
