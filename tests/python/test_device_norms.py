@@ -95,6 +95,24 @@ def test_with_hoppers_functions_every_word_is_an_h200s():
     assert words == {"y": 46 * 1024, "rsigma": 46 * 64}
 
 
+def test_tuned_rmsnorms_have_the_reciprocal_deviations_of_an_h200():
+    """The product that is rounded is that of the squares' sum: with the mean's square rounded, 272 of 4,320 rows differ."""
+    recorded = np.load(VECTORS.with_name("h200_te_rmsnorms.npz"))
+    types = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+    words = 0
+    for key in recorded.files:
+        _, type_name, shape, centered = key.removesuffix(".1").split("/")
+        rows, columns = map(int, shape.split("x"))
+        x = torch.from_numpy(normal(40 + rows, (rows, columns))).to(types[type_name])
+        x[1] *= 30
+        w = torch.from_numpy(drawn(41, (columns,))).to(x.dtype)
+        given = {"eps": 1e-5, "zero_centered_gamma": centered == "True", "functions": "hopper"}
+        rsigma = fp8lab.operators.rmsnorm(x, w, **given)[1]
+        assert (np.asarray(rsigma).view(np.int32) == recorded[key]).all(), key
+        words += rows
+    assert words == 5 * 64 + 4 * 1000
+
+
 def test_gradients_added_up_in_hoppers_order_are_an_h200s():
     recorded = np.load(VECTORS)
     words = Counter()

@@ -179,7 +179,7 @@ float rmsnorm_rsigma(const std::optional<WarpOrder>& warp, bool is_tuned, const 
   const float mean = warp->sum(row) * inverse;
   NormRow deviations(row.size());
   loops.subtract(row.data(), mean, row.size(), deviations.data());
-  return device_rsqrt(std::fma(warp->sum_of_squares(deviations), inverse, mean * mean) + eps);
+  return device_rsqrt(std::fma(mean, mean, warp->sum_of_squares(deviations) * inverse) + eps);
 }
 
 /// What a gradient is computed of: without a mean it is that of RMSNorm, which has no beta.
