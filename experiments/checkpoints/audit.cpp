@@ -32,15 +32,48 @@ namespace fp8lab::experiments {
 
 namespace {
 
-/// The original of one expert of a weight; none where there is no tensor of its name and size with numbers.
-std::optional<NumberMatrix> read_original(const Checkpoint& original, const Weight& weight, std::uint64_t expert) {
+/// The scales by which ModelOpt divided the columns before it quantized; none where there are none.
+std::optional<std::vector<float>> scales_of_columns(const Checkpoint& quantized, const Weight& weight) {
+  const StoredTensor* const tensor = weight.companion(Role::pre_quant_scale);
+  if (tensor == nullptr) return {};
+  return read_floats(quantized, *tensor);
+}
+bool are_scales_of_columns(const Weight& weight, const std::vector<float>& scales) {
+  return scales.size() == weight.columns &&
+         std::ranges::all_of(scales, [](float scale) { return std::isfinite(scale) && scale > 0; });
+}
+
+/// The original of one expert of a weight, as it was before it was quantized; none where there is no tensor of its name
+/// and size with numbers.
+std::optional<NumberMatrix> read_original(const Checkpoint& quantized, const Checkpoint& original, const Weight& weight,
+                                          std::uint64_t expert) {
   const auto [tensor, slice] = find_original(original, weight, expert);
   if (tensor == nullptr) return {};
-  return read_numbers(original, *tensor,
-                      {.slice = slice,
-                       .rows = weight.rows,
-                       .columns = weight.columns,
-                       .transposed = weight.layout->transposed && tensor->shape.size() == 3});
+  auto matrix = read_numbers(original, *tensor,
+                             {.slice = slice,
+                              .rows = weight.rows,
+                              .columns = weight.columns,
+                              .transposed = weight.layout->transposed && tensor->shape.size() == 3});
+  if (const auto scales = scales_of_columns(quantized, weight); matrix && scales) {
+    if (!are_scales_of_columns(weight, *scales)) return {};
+    divide_columns(*matrix, *scales);
+  }
+  return matrix;
+}
+
+/// dB: a scale of columns that is rounded to bfloat16 moves an element by at most 2^-8 of it, where the original is not
+/// the rounded one's, and few codes; damage costs more.
+constexpr double most_loss_by_scaled_columns = 0.5;
+
+/// Whether it was scaled by columns before it was quantized, and the scale is stored in fewer bits than the one that
+/// scaled it: codes and scales of the original may then differ in a few places.
+bool is_scaled_before(const Weight& weight) { return weight.companion(Role::pre_quant_scale) != nullptr; }
+
+/// Whether a matrix of low rank was subtracted before the weight was quantized, which nobody can make again.
+bool has_low_rank_part(const Weight& weight) {
+  return std::ranges::any_of(weight.companions, [](const Companion& companion) {
+    return companion.tensor->name.find(".svdquant_lora_") != std::string::npos;
+  });
 }
 
 /// 10 log10 of the original's energy over that of the error of codes and scales; infinite where they are equal. Nothing
@@ -416,6 +449,11 @@ void Auditor::look_at(const Weight& weight) {
     audit_.weights.push_back(std::move(row));
     return;
   }
+  if (const auto scales = scales_of_columns(quantized_, weight); scales && !are_scales_of_columns(weight, *scales)) {
+    add(weight.companion(Role::pre_quant_scale)->name, FindingKind::input_scale,
+        fmt::format("pre_quant_scale has {} numbers of {} columns, or some that are not positive", scales->size(),
+                    weight.columns));
+  }
   try {
     const WeightReader reader(quantized_, weight);
     for (std::uint64_t expert = 0; expert < weight.experts; ++expert) look_at(reader, expert, row);
@@ -443,7 +481,8 @@ std::optional<float> Auditor::group_amax(const Weight& weight, std::uint64_t exp
   for (const std::string& name : names) {
     const Weight* member = recognition_.find(name);
     if (member == nullptr || member == &weight) continue;
-    if (const auto values = read_original(*original_, *member, expert)) largest = std::max(largest, values->amax());
+    if (const auto values = read_original(quantized_, *original_, *member, expert))
+      largest = std::max(largest, values->amax());
   }
   return largest;
 }
@@ -506,7 +545,12 @@ void Auditor::look_at(const WeightReader& reader, std::uint64_t expert, AuditedW
 void Auditor::compare(const WeightReader& reader, std::uint64_t expert, const CodedMatrix& given, AuditedWeight& row,
                       Seen seen) {
   const Weight& weight = reader.weight();
-  const auto values = original_ == nullptr ? std::nullopt : read_original(*original_, weight, expert);
+  if (original_ != nullptr && has_low_rank_part(weight)) {
+    row.verdict = "not compared: a matrix of low rank, svdquant_lora_a and _b, was taken from it before";
+    seen_.push_back(std::move(seen));
+    return;
+  }
+  const auto values = original_ == nullptr ? std::nullopt : read_original(quantized_, *original_, weight, expert);
   if (!values) {
     if (original_ != nullptr && expert == 0) audit_.without_original.push_back(weight.name);
     seen_.push_back(std::move(seen));
@@ -537,7 +581,9 @@ void Auditor::compare(const WeightReader& reader, std::uint64_t expert, const Co
     if (expert == 0) row.recipe = best->recipe;
   } else {
     row.recipe.clear();
-    if (!seen.is_accused && !is_lost(weight)) {
+    if (is_scaled_before(weight) && seen.loss_db < most_loss_by_scaled_columns) {
+      row.verdict = fmt::format("made by {}, but for what the rounding of pre_quant_scale leaves open", best->recipe);
+    } else if (!seen.is_accused && !is_lost(weight)) {
       std::vector<Recipe> rules;
       for (const Writer& writer : writers_of(weight)) rules.push_back(writer.recipe);
       seen.explanation = explain(given, best->made, best->maker, rules);

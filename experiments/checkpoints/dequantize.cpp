@@ -134,6 +134,13 @@ struct WeightReader::Content {
           codes[k] = static_cast<std::uint8_t>(k % 2 == 0 ? bytes[k / 2] >> 4 : bytes[k / 2] & 15);
         }
         return;
+      case Packing::fours:
+        for (std::size_t k = 0; k < codes.size(); ++k) {
+          const std::uint8_t* const three = bytes + k / 4 * 3;
+          const unsigned word = three[0] | unsigned{three[1]} << 8 | unsigned{three[2]} << 16;
+          codes[k] = static_cast<std::uint8_t>(word >> k % 4 * 6 & 63);
+        }
+        return;
       case Packing::gguf_mxfp4:
         for (std::size_t k = 0; k < codes.size(); ++k) {
           const std::uint8_t pair = bytes[k / 32 * 17 + 1 + k % 16];
@@ -267,7 +274,7 @@ WeightReader::WeightReader(const Checkpoint& checkpoint, const Weight& weight, L
   }
   const std::uint64_t packed = layout.packing == Packing::gguf_mxfp4   ? weight.elements() / 32 * 17
                                : layout.packing == Packing::gguf_nvfp4 ? weight.elements() / 64 * 36
-                                                                       : weight.elements() / layout.codes_a_byte();
+                                                                       : layout.bytes_of_codes(weight.elements());
   if (weight.codes->bytes != packed) {
     throw std::runtime_error(about + " has " + std::to_string(weight.codes->bytes) +
                              " bytes of codes; its shape needs " + std::to_string(packed));

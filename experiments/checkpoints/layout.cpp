@@ -29,6 +29,7 @@ std::span<const Named<Packing>> named_values(Packing /*any*/) {
   static constexpr std::array packings{Named{"bytes", Packing::bytes},
                                        Named{"pairs_low_first", Packing::pairs_low_first},
                                        Named{"pairs_high_first", Packing::pairs_high_first},
+                                       Named{"fours", Packing::fours},
                                        Named{"gpt_oss_blocks", Packing::gpt_oss_blocks},
                                        Named{"gguf_mxfp4", Packing::gguf_mxfp4},
                                        Named{"gguf_nvfp4", Packing::gguf_nvfp4}};
@@ -38,7 +39,8 @@ std::span<const Named<Packing>> named_values(Packing /*any*/) {
 
 std::span<const Named<Grouping>> named_values(Grouping /*any*/) {
   static constexpr std::array groupings{Named{"tensor", Grouping::tensor}, Named{"row", Grouping::row},
-                                        Named{"block", Grouping::block}, Named{"group", Grouping::group}};
+                                        Named{"column", Grouping::column}, Named{"block", Grouping::block},
+                                        Named{"group", Grouping::group}};
   static_assert(is_in_order(groupings));
   return groupings;
 }
@@ -52,10 +54,11 @@ std::span<const Named<ScaleType>> named_values(ScaleType /*any*/) {
 
 std::span<const Named<ScaleShape>> named_values(ScaleShape /*any*/) {
   static constexpr std::array shapes{
-      Named{"scalar", ScaleShape::scalar},         Named{"column", ScaleShape::column},
-      Named{"vector", ScaleShape::vector},         Named{"grid", ScaleShape::grid},
-      Named{"grid_4d", ScaleShape::grid_4d},       Named{"groups", ScaleShape::groups},
-      Named{"tile_order", ScaleShape::tile_order}, Named{"in_block", ScaleShape::in_block}};
+      Named{"scalar", ScaleShape::scalar},    Named{"column", ScaleShape::column},
+      Named{"vector", ScaleShape::vector},    Named{"columns", ScaleShape::columns},
+      Named{"grid", ScaleShape::grid},        Named{"grid_4d", ScaleShape::grid_4d},
+      Named{"groups", ScaleShape::groups},    Named{"tile_order", ScaleShape::tile_order},
+      Named{"in_block", ScaleShape::in_block}};
   static_assert(is_in_order(shapes));
   return shapes;
 }

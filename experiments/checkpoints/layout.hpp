@@ -35,6 +35,7 @@ enum class Packing : std::uint8_t {
   bytes,            ///< one code a byte
   pairs_low_first,  ///< two 4-bit codes a byte, the even element in the low nibble
   pairs_high_first,
+  fours,           ///< four 6-bit codes in three bytes, the first in the low bits of the first byte
   gpt_oss_blocks,  ///< pairs, low first, in blocks of 16 bytes: a last index of 16
   gguf_mxfp4,      ///< 17 bytes: an E8M0 scale, then of 32 codes the first 16 in low nibbles, the others in high ones
   gguf_nvfp4,      ///< 36 bytes: 4 scales, then for each of them 8 bytes of 16 codes, in halves as above
@@ -42,7 +43,7 @@ enum class Packing : std::uint8_t {
 [[nodiscard]] std::span<const Named<Packing>> named_values(Packing of_type);
 
 /// The elements that share a scale.
-enum class Grouping : std::uint8_t { tensor, row, block, group };
+enum class Grouping : std::uint8_t { tensor, row, column, block, group };
 [[nodiscard]] std::span<const Named<Grouping>> named_values(Grouping of_type);
 
 /// What a scale is stored as.
@@ -59,6 +60,7 @@ enum class ScaleShape : std::uint8_t {
   scalar,      ///< () or (1,); of a stack also (E,)
   column,      ///< (N, 1)
   vector,      ///< (N,)
+  columns,     ///< (1, K) or (K, 1): a scale of each column
   grid,        ///< (N / block rows, K / block columns), both rounded up
   grid_4d,     ///< (N / block rows, 1, K / block columns, 1)
   groups,      ///< (N, K / group)
@@ -183,8 +185,10 @@ struct Layout {
   std::vector<Dequantization> loaders = {};  ///< the first is that of the format
 
   [[nodiscard]] bool has_scale_tensor() const { return scale_shape != ScaleShape::in_block; }
-  /// Codes in a byte.
-  [[nodiscard]] std::uint64_t codes_a_byte() const { return packing == Packing::bytes ? 1 : 2; }
+  /// The bytes of so many codes, without scales beside them.
+  [[nodiscard]] std::uint64_t bytes_of_codes(std::uint64_t count) const {
+    return count * static_cast<std::uint64_t>(format.bits()) / 8;
+  }
 };
 
 /// All of them, by families. Where tensors alone fit several, the earlier counts if no configuration decides.

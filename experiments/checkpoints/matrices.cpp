@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <type_traits>
 
+#include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/formats/policy.hpp"
 #include "fp8lab/formats/widen.hpp"
 
 namespace fp8lab::experiments {
@@ -64,6 +67,35 @@ std::optional<NumberMatrix> read_numbers(const Checkpoint& checkpoint, const Sto
     return {};
   }
   return matrix;
+}
+
+void divide_columns(NumberMatrix& matrix, std::span<const float> scales) {
+  std::vector<float> inverses;
+  for (const float scale : scales) inverses.push_back(1 / scale);
+  std::visit(
+      [&]<typename T>(std::vector<T>& all) {
+        for (std::size_t i = 0; i < all.size(); ++i) {
+          const float x = widened(all[i]) * inverses[i % matrix.columns];
+          if constexpr (std::is_same_v<T, float>) {
+            all[i] = x;
+          } else {
+            const Format& format = std::is_same_v<T, Half> ? binary16 : bfloat16;
+            all[i] = T{static_cast<std::uint16_t>(encode(format, ieee_policy, x))};
+          }
+        }
+      },
+      matrix.values);
+}
+
+std::vector<float> read_floats(const Checkpoint& checkpoint, const StoredTensor& tensor) {
+  const auto matrix = read_numbers(checkpoint, tensor, {.rows = 1, .columns = tensor.elements()});
+  if (!matrix) return {};
+  std::vector<float> all;
+  const auto append = [&](const auto& some) {
+    for (const auto x : some) all.push_back(widened(x));
+  };
+  std::visit(append, matrix->values);
+  return all;
 }
 
 CodedMatrix read_coded_matrix(const WeightReader& reader, std::uint64_t expert) {

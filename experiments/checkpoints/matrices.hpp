@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <variant>
 #include <vector>
 
@@ -33,6 +34,13 @@ struct MatrixPlace {
 /// None where the tensor is not of F32, BF16 or F16, its file ends before, or it has no such slice.
 [[nodiscard]] std::optional<NumberMatrix> read_numbers(const Checkpoint& checkpoint, const StoredTensor& tensor,
                                                        const MatrixPlace& place);
+
+/// Divides each column by its scale, as ModelOpt does: times the inverse in float32, rounded to the type of the matrix.
+/// Source: nvidia-modelopt 0.47.0, model_calib.py:apply_pre_quant_scale_and_smooth. Precondition: a scale a column.
+void divide_columns(NumberMatrix& matrix, std::span<const float> scales);
+
+/// The numbers of a tensor of F32, BF16 or F16 in float32; empty where it is none, or its file ends before.
+[[nodiscard]] std::vector<float> read_floats(const Checkpoint& checkpoint, const StoredTensor& tensor);
 
 /// One expert of a weight, or the weight. Throws as WeightReader does.
 [[nodiscard]] CodedMatrix read_coded_matrix(const WeightReader& reader, std::uint64_t expert);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // AMD Quark.
+#include <utility>
+
 #include "checkpoints/families.hpp"
 
 namespace fp8lab::experiments {
@@ -20,6 +22,13 @@ std::vector<Layout> quark_layouts() {
                    {Loader::quark, Product::scale, false, false, qk}};
     return own;
   };
+  const auto fnuz = [&](Layout own) {
+    own.code_dtypes = {"F8_E4M3FNUZ"};
+    own.format = e4m3fnuz;
+    own = base(std::move(own));
+    own.writer = {};
+    return own;
+  };
   return {
       base({.name = "quark_fp8",
             .family = {},
@@ -29,6 +38,18 @@ std::vector<Layout> quark_layouts() {
       base({.name = "quark_fp8_channel",
             .family = {},
             .words = "E4M3 with a scale a row, of shape (N,)",
+            .source = {},
+            .scale_dtypes = {"F32", "BF16"},
+            .scale_shape = ScaleShape::vector,
+            .grouping = Grouping::row}),
+      fnuz({.name = "quark_fp8_fnuz",
+            .family = {},
+            .words = "E4M3 FNUZ with one scale, which multiplies",
+            .source = {},
+            .scale_dtypes = {"F32", "BF16"}}),
+      fnuz({.name = "quark_fp8_fnuz_channel",
+            .family = {},
+            .words = "E4M3 FNUZ with a scale a row, of shape (N,)",
             .source = {},
             .scale_dtypes = {"F32", "BF16"},
             .scale_shape = ScaleShape::vector,

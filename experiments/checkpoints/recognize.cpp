@@ -112,6 +112,9 @@ std::optional<Sizes> sizes_of(const StoredTensor& codes, const Layout& layout) {
   } else if (layout.packing == Packing::pairs_low_first || layout.packing == Packing::pairs_high_first) {
     if (shape.size() < 2) return std::nullopt;
     if (codes.dtype != "F4") shape.back() *= 2;
+  } else if (layout.packing == Packing::fours) {
+    if (shape.size() < 2 || shape.back() % 3 != 0) return std::nullopt;
+    shape.back() = shape.back() / 3 * 4;
   }
   if (shape.size() < 2 || shape.size() > 3 || std::ranges::find(shape, 0U) != shape.end()) return std::nullopt;
   Sizes sizes{.rows = shape[shape.size() - 2], .columns = shape.back()};
@@ -152,6 +155,11 @@ bool take_scale(Weight& weight, const Claims& claims) {
     }
     case ScaleShape::vector: return shape.size() == 1 && shape[0] == n && n > 1 && grid(n, 1, 1, k);
     case ScaleShape::column: return shape.size() == 2 && shape[0] == n && shape[1] == 1 && grid(n, 1, 1, k);
+    case ScaleShape::columns: {
+      const bool lies = shape == std::vector<std::uint64_t>{1, k};
+      const bool stands = shape == std::vector<std::uint64_t>{k, 1};
+      return (lies || stands) && grid(1, k, n, 1);
+    }
     case ScaleShape::groups:
       return shape.size() == 2 && shape[0] == n && shape[1] == rounded_up(k, layout.group) &&
              grid(n, shape[1], 1, layout.group);

@@ -18,10 +18,19 @@ namespace fp8lab::experiments {
 
 namespace {
 
-constexpr std::array<std::string_view, 12> mx_recipes_of_writers{
-    "ocp_mxfp4",           "ocp_mxfp8_e4m3",           "modelopt_mxfp4",     "modelopt_mxfp8",
-    "quark_mxfp4",         "compressed_tensors_mxfp4", "quark_mxfp8",        "compressed_tensors_mxfp8",
-    "torchao_mxfp8_rceil", "torchao_mxfp4_rceil",      "transformers_mxfp8", "torchao_mxfp8_floor"};
+constexpr std::array<std::string_view, 13> mx_recipes_of_writers{"ocp_mxfp4",
+                                                                 "ocp_mxfp8_e4m3",
+                                                                 "modelopt_mxfp4",
+                                                                 "modelopt_mxfp8",
+                                                                 "quark_mxfp4",
+                                                                 "compressed_tensors_mxfp4",
+                                                                 "quark_mxfp8",
+                                                                 "compressed_tensors_mxfp8",
+                                                                 "torchao_mxfp8_rceil",
+                                                                 "torchao_mxfp4_rceil",
+                                                                 "transformers_mxfp8",
+                                                                 "torchao_mxfp8_floor",
+                                                                 "compressed_tensors_mxfp6"};
 constexpr std::array<std::string_view, 5> nvfp4_recipes_of_writers{
     "modelopt_nvfp4", "compressed_tensors_nvfp4", "torchao_nvfp4", "quark_nvfp4", "modelopt_nvfp4_static"};
 
@@ -91,6 +100,48 @@ CodedMatrix comfy_nvfp4_matrix(const ExpectedMatrix& expected) {
   return matrix;
 }
 
+/// E4M3 by the rule, then as engines turn it into E4M3 FNUZ: the same bytes, which stand for half, and a doubled scale.
+/// Source: vllm 0.33.0, normalize_e4m3fn_to_e4m3fnuz; amd-quark 0.13, torch/utils/device.py:e4m3fn_to_e4m3fnuz.
+CodedMatrix converted_fnuz_matrix(const ExpectedMatrix& expected) {
+  ExpectedMatrix before = expected;
+  before.recipe.format = e4m3;
+  before.make = nullptr;
+  CodedMatrix matrix = quantized_as(before);
+  matrix.format = e4m3fnuz;
+  for (std::uint8_t& code : matrix.codes) {
+    const bool is_nan = (code & 0x7FU) == 0x7FU;
+    if (is_nan || code == 0x80) code = is_nan ? 0x80 : 0;  // -0 becomes +0
+  }
+  for (float& scale : matrix.scales) scale *= 2;
+  return matrix;
+}
+
+/// A recipe of rows by columns.
+CodedMatrix by_columns(const ExpectedMatrix& expected) {
+  const std::size_t rows = expected.original.rows();
+  const std::size_t columns = expected.original.columns();
+  CodedMatrix turned;
+  expected.original.visit([&]<typename T>(std::span<const T> values) {
+    std::vector<T> transposed(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) transposed[i % columns * rows + i / columns] = values[i];
+    ExpectedMatrix of_rows = expected;
+    of_rows.original = MatrixView(std::span<const T>(transposed), columns, rows);
+    of_rows.make = nullptr;
+    turned = quantized_as(of_rows);
+  });
+  CodedMatrix matrix = turned;
+  matrix.rows = rows;
+  matrix.columns = columns;
+  matrix.block_rows = rows;
+  matrix.block_columns = 1;
+  for (std::size_t i = 0; i < turned.codes.size(); ++i) {
+    matrix.codes[i] = turned.codes[i % columns * rows + i / columns];
+  }
+  return matrix;
+}
+
+using Maker = CodedMatrix (*)(const ExpectedMatrix&);
+
 class Rules {
  public:
   explicit Rules(const Weight& weight) : weight_(weight), layout_(*weight.layout) {}
@@ -99,6 +150,12 @@ class Rules {
     for (const std::string_view name : layout_.recipes) named(name);
     if (layout_.family == Family::compressed_tensors && layout_.format == e4m3) without_zero_point();
     if (layout_.family == Family::comfyui && layout_.scale_type != ScaleType::e8m0) comfy();
+    if (layout_.format == e4m3fnuz) {
+      writers_.push_back({"amax / 448 in float32, codes of E4M3 read as E4M3 FNUZ, scales doubled",
+                          {"converted_fnuz"},
+                          plain(),
+                          converted_fnuz_matrix});
+    }
     switch (layout_.scale_type) {
       case ScaleType::number: numbers(); break;
       case ScaleType::e8m0: powers(); break;
@@ -112,9 +169,11 @@ class Rules {
   void add(std::string name, std::string_view key, Recipe recipe) {
     recipe.whole_tiles = recipe.pads_tiles = false;
     if (recipe.format != layout_.format || !is_valid(recipe) || !has_scales_of_layout(recipe)) return;
-    const auto same = std::ranges::find(writers_, recipe, &Writer::recipe);
-    if (same == writers_.end() || same->make != nullptr) {
-      writers_.push_back({std::move(name), {key}, recipe, nullptr});
+    const Maker make = layout_.grouping == Grouping::column ? by_columns : nullptr;
+    const auto same = std::ranges::find_if(
+        writers_, [&](const Writer& writer) { return writer.recipe == recipe && writer.make == make; });
+    if (same == writers_.end()) {
+      writers_.push_back({std::move(name), {key}, recipe, make});
     } else if (std::ranges::find(same->keys, key) == same->keys.end()) {
       same->keys.push_back(key);
     }
@@ -144,7 +203,8 @@ class Rules {
                   .format = layout_.format};
     switch (layout_.grouping) {
       case Grouping::tensor: break;
-      case Grouping::row: recipe.tile_across = 1; break;
+      case Grouping::row:
+      case Grouping::column: recipe.tile_across = 1; break;  // by_columns() turns the matrix
       case Grouping::block:
         recipe.tile_across = weight_.block_rows;
         recipe.tile_along = weight_.group;
@@ -172,8 +232,19 @@ class Rules {
     }
   }
 
+  /// FBGEMM's, whose factor is at most 448 * 512.
+  void add_fbgemm() {
+    Recipe capped = plain();
+    capped.quotient = Quotient::largest_over_amax;
+    capped.operation = TileOperation::multiply;
+    capped.least_amax = 1.0 / 512;
+    capped.zero_amax = SpecialScale::computed;
+    add("448 / amax in float32, at most 448 * 512", "fbgemm", capped);
+  }
+
   void numbers() {
     // 1. amax / 448 in float32; DeepSeek's floor of the amax; quotients rounded to the type of the tensor.
+    if (layout_.family == Family::fbgemm) add_fbgemm();
     const Recipe in_float32 = plain();
     add("amax / 448 in float32", "float32", in_float32);
     Recipe floored = in_float32;
@@ -190,14 +261,8 @@ class Rules {
     Recipe quark = in_float32;  // amd-quark 0.13, observer.py: a tensor of zeros
     quark.zero_amax = SpecialScale::epsilon;
     if (layout_.family == Family::quark) add("amax / 448 in float32, 2^-23 of zeros", "quark", quark);
-    // 2. FBGEMM's, whose factor is at most 448 * 512.
-    Recipe capped = plain();
-    capped.quotient = Quotient::largest_over_amax;
-    capped.operation = TileOperation::multiply;
-    capped.least_amax = 1.0 / 512;
-    capped.zero_amax = SpecialScale::computed;
-    add("448 / amax in float32, at most 448 * 512", "fbgemm", capped);
-    // 3. Powers of two as float32.
+    add_fbgemm();
+    // 2. Powers of two as float32.
     for (Recipe power : {in_float32, floored}) {
       power.rounding = ScaleRounding::up;
       add(power.least_amax == 0 ? "amax / 448, up to a power of two"

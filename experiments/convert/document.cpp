@@ -75,6 +75,7 @@ std::string sharing_of(const Weight& weight) {
   switch (weight.layout->grouping) {
     case Grouping::tensor: return weight.stacked ? "expert" : "tensor";
     case Grouping::row: return "row";
+    case Grouping::column: return "column";
     case Grouping::block:
     case Grouping::group: return fmt::format("{}x{}", weight.block_rows, weight.group);
   }

@@ -37,6 +37,7 @@ std::vector<std::uint64_t> codes_shape(const Layout& layout, const WeightFacts& 
     case Packing::bytes: return {facts.rows, facts.columns};
     case Packing::pairs_low_first:
     case Packing::pairs_high_first: return {facts.rows, facts.columns / 2};
+    case Packing::fours: return {facts.rows, facts.columns / 4 * 3};
     case Packing::gpt_oss_blocks: return {facts.rows, facts.columns / 32, 16};
     case Packing::gguf_mxfp4:
     case Packing::gguf_nvfp4: break;
@@ -54,6 +55,7 @@ std::vector<std::uint64_t> scale_shape(const Layout& layout, const WeightFacts& 
       return {};
     case ScaleShape::column: return {facts.rows, 1};
     case ScaleShape::vector: return {facts.rows};
+    case ScaleShape::columns: return {1, facts.columns};
     case ScaleShape::grid: return {down, across};
     case ScaleShape::grid_4d: return {down, 1, across, 1};
     case ScaleShape::groups: return {facts.rows, across};
@@ -73,9 +75,17 @@ std::string scale_dtype(const Layout& layout, const WeightFacts& facts) {
 
 std::vector<std::byte> packed(const Layout& layout, const CodedMatrix& matrix) {
   const std::vector<std::uint8_t>& codes = matrix.codes;
-  std::vector<std::byte> bytes(codes.size() / layout.codes_a_byte());
+  std::vector<std::byte> bytes(layout.bytes_of_codes(codes.size()));
   if (layout.packing == Packing::bytes) {
     std::memcpy(bytes.data(), codes.data(), codes.size());
+    return bytes;
+  }
+  if (layout.packing == Packing::fours) {
+    for (std::size_t i = 0; i < bytes.size(); i += 3) {
+      const std::uint8_t* const four = codes.data() + i / 3 * 4;
+      const unsigned word = four[0] | unsigned{four[1]} << 6 | unsigned{four[2]} << 12 | unsigned{four[3]} << 18;
+      for (std::size_t byte = 0; byte < 3; ++byte) bytes[i + byte] = static_cast<std::byte>(word >> 8 * byte);
+    }
     return bytes;
   }
   const bool high_first = layout.packing == Packing::pairs_high_first;

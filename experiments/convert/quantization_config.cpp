@@ -28,6 +28,7 @@ constexpr std::array tool_words{
     ToolWords{"ct_fp8_block", "block", "float-quantized", "", ""},
     ToolWords{"ct_nvfp4", "tensor_group", "nvfp4-pack-quantized", "torch.float8_e4m3fn", "", 16},
     ToolWords{"ct_mxfp4", "group", "mxfp4-pack-quantized", "torch.uint8", "", 32},
+    ToolWords{"ct_mxfp6", "group", "mxfp6-pack-quantized", "torch.uint8", "", 32},
     ToolWords{"ct_mxfp8", "group", "mxfp8-quantized", "torch.uint8", "", 32},
     ToolWords{"modelopt_fp8", "", "", "", "FP8"},
     ToolWords{"modelopt_fp8_channel", "", "", "", "FP8_PER_CHANNEL_PER_TOKEN"},

@@ -45,7 +45,7 @@ WRITTEN = {
 #: All layouts that can be written: each golden one, and those without golden numbers.
 LAYOUTS = sorted(
     {layout for layout, _ in WRITTEN.values()}
-    | {"comfy_scaled_fp8", "mistral_fp8", "modelopt_fp8_block", "modelopt_fp8_channel", "quark_fp8_channel"}
+    | {"comfy_scaled_fp8", "ct_mxfp6", "mistral_fp8", "modelopt_fp8_block", "modelopt_fp8_channel", "quark_fp8_channel"}
     | {"torchao_float8_tensor", "torchao_mxfp4", "transformers_fp8_tensor", "transformers_mxfp8"}
 )
 PARTS = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]

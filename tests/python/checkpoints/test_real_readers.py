@@ -26,7 +26,7 @@ SHAPES = {
     "mlp.up_proj": (128, 128),
     "mlp.down_proj": (128, 256),
 }
-COMPRESSED = ["ct_fp8_tensor", "ct_fp8_channel", "ct_fp8_block", "ct_nvfp4", "ct_mxfp4", "ct_mxfp8"]
+COMPRESSED = ["ct_fp8_tensor", "ct_fp8_channel", "ct_fp8_block", "ct_nvfp4", "ct_mxfp4", "ct_mxfp6", "ct_mxfp8"]
 MODELOPT = [
     "modelopt_fp8", "modelopt_fp8_channel", "modelopt_fp8_block", "modelopt_nvfp4", "modelopt_mxfp8", "modelopt_mxfp4",
 ]  # fmt: skip
@@ -216,8 +216,8 @@ SCHEMES = {
     "ocp_mxfp4": ("group", 4, "mxfp4-pack-quantized", "W4A8_MXFP4_FP8"),
 }
 SCHEME_OF_LAYOUT = dict(zip(COMPRESSED, [
-    SCHEMES[one] for one in ("modelopt_fp8", "compressed_tensors_channel", "compressed_tensors_block", "modelopt_nvfp4",
-                             "ocp_mxfp4", "ocp_mxfp8_e4m3")
+    {**SCHEMES, "mxfp6": ("group", 6, "mxfp6-pack-quantized")}[one] for one in ("modelopt_fp8", "compressed_tensors_channel", "compressed_tensors_block", "modelopt_nvfp4",
+                             "ocp_mxfp4", "mxfp6", "ocp_mxfp8_e4m3")
 ]))  # fmt: skip
 ALGORITHM_OF_LAYOUT = dict(
     zip(MODELOPT, ["FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4", "MXFP8", "W4A8_MXFP4_FP8"])
