@@ -17,6 +17,7 @@
 #include "fp8lab/reference/operators/permutation.hpp"
 #include "fp8lab/reference/operators/rope.hpp"
 #include "fp8lab/reference/operators/router.hpp"
+#include "fp8lab/reference/operators/row_sums.hpp"
 #include "fp8lab/reference/operators/softmax.hpp"
 #include "fp8lab/reference/units/device_function.hpp"
 #include "fp8lab/reference/units/special_function.hpp"
@@ -298,6 +299,25 @@ std::pair<float, std::vector<float>> run_l2norms(const std::vector<TypedArray>& 
   return {norms.total, std::move(norms.each)};
 }
 
+/// item_size, has_activation and multiprocessors.
+using CastTransposeFields = std::tuple<std::size_t, bool, int>;
+CastTransposeKernel kernel_of(const CastTransposeFields& fields) {
+  return {std::get<0>(fields), std::get<1>(fields), std::get<2>(fields)};
+}
+
+Array<float> array_of(const std::vector<float>& values) {
+  return Array<float>(static_cast<py::ssize_t>(values.size()), values.data());
+}
+Array<float> run_torch_row_sums(const TypedArray& x, std::size_t offset, int multiprocessors) {
+  return array_of(released(torch_row_sums, view_of(x), offset, multiprocessors));
+}
+Array<float> run_cast_transpose_row_sums(const TypedArray& x, const CastTransposeFields& kernel) {
+  return array_of(released(cast_transpose_row_sums, view_of(x), kernel_of(kernel)));
+}
+std::size_t run_cast_transpose_thread_rows(std::size_t rows, std::size_t columns, const CastTransposeFields& kernel) {
+  return cast_transpose_thread_rows(kernel_of(kernel), rows, columns);
+}
+
 /// lr, weight_decay, momentum, dampening and scale; nesterov, first_run and weight_decay_after_momentum.
 using SgdNumbers = std::tuple<float, float, float, float, float>;
 using SgdFlags = std::tuple<bool, bool, bool>;
@@ -495,6 +515,10 @@ void bind_optimizers(py::module_& module) {
              py::arg("mask").noconvert(), py::arg("threads"));
   module.def("scale_tensor", &run_scale_tensor, py::arg("x"), py::arg("scale"), py::arg("out"), py::arg("threads"));
   module.def("l2norms", &run_l2norms, py::arg("tensors"), py::arg("options"));
+  module.def("torch_row_sums", &run_torch_row_sums, py::arg("x"), py::arg("offset"), py::arg("multiprocessors"));
+  module.def("cast_transpose_row_sums", &run_cast_transpose_row_sums, py::arg("x"), py::arg("kernel"));
+  module.def("cast_transpose_thread_rows", &run_cast_transpose_thread_rows, py::arg("rows"), py::arg("columns"),
+             py::arg("kernel"));
   module.def(
       "scale_of_amax",
       [](float amax, float largest, bool power_of_two, float eps) {

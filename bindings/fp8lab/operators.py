@@ -98,6 +98,11 @@ from fp8lab._router import (
     moe_topk,
     moe_topk_backward,
 )
+from fp8lab._row_sums import (
+    cast_transpose_row_sums,
+    cast_transpose_thread_rows,
+    torch_row_sums,
+)
 from fp8lab._softmax import (
     cross_entropy,
     cross_entropy_backward,
@@ -117,6 +122,8 @@ __all__ = [
     "adam_update",
     "adam_update_fp8",
     "adam_update_remainder",
+    "cast_transpose_row_sums",
+    "cast_transpose_thread_rows",
     "cross_entropy",
     "cross_entropy_backward",
     "dropout",
@@ -155,5 +162,6 @@ __all__ = [
     "sgd_update",
     "softmax",
     "softmax_backward",
+    "torch_row_sums",
     "unpad_rows",
 ]

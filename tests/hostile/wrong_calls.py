@@ -511,6 +511,14 @@ CALLS = {
     ),
     "operators.scale_tensor": (fp8lab.operators.scale_tensor, {"x": X, "scale": 2.0}),
     "operators.l2norm": (fp8lab.operators.l2norm, {"tensors": [X, WIDE], "functions": "hopper"}),
+    "operators.torch_row_sums": (fp8lab.operators.torch_row_sums, {"x": WIDE, "offset": 1, "multiprocessors": 114}),
+    "operators.cast_transpose_row_sums": (
+        fp8lab.operators.cast_transpose_row_sums, {"x": WIDE, "item_size": 2, "has_activation": True, "multiprocessors": 114},
+    ),
+    "operators.cast_transpose_thread_rows": (
+        fp8lab.operators.cast_transpose_thread_rows,
+        {"rows": 64, "columns": 32, "item_size": 2, "has_activation": True, "multiprocessors": 114},
+    ),
     "operators.scale_of_amax": (fp8lab.operators.scale_of_amax, {"amax": 3.0}),
     "operators.sgd_update": (
         fp8lab.operators.sgd_update,

@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-from fp8lab.te.bias_sums import _rows_of_thread, cast_transpose_sums, torch_sums  # noqa: E402
+from fp8lab.operators import cast_transpose_row_sums, cast_transpose_thread_rows, torch_row_sums  # noqa: E402
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "device"
 sys.path.insert(0, str(Path(__file__).parent / "te"))
 from drawn_words import drawn, hashed, normal  # noqa: E402
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-MULTIPROCESSORS = 132
 
 
 def tensor(values, name):
@@ -34,8 +33,8 @@ def words_of(sums, name):
 
 def summed(rows, scaling, name, has_activation):
     if scaling == "delayed":  # one kernel casts, transposes and adds what is not rounded
-        return cast_transpose_sums(rows, TYPES[name].itemsize, has_activation, MULTIPROCESSORS)
-    return torch_sums(tensor(rows, name).float().numpy(), MULTIPROCESSORS)
+        return cast_transpose_row_sums(rows, item_size=TYPES[name].itemsize, has_activation=has_activation)
+    return torch_row_sums(tensor(rows, name))
 
 
 def test_gradients_of_biases_are_those_of_an_h200():
@@ -66,7 +65,7 @@ def test_sums_over_rows_are_those_of_pytorch_on_an_h200():
         name = {"float32": "fp32", "bfloat16": "bf16"}[type_name]
         rows, columns = map(int, shape[0].split("x"))
         values = (hashed(rows * columns, rows + columns) >> np.uint64(8)).astype(np.float32) * np.float32(2.0**-23) - 1
-        own = torch_sums(tensor(values.reshape(rows, columns), name).float().numpy(), MULTIPROCESSORS)
+        own = torch_row_sums(tensor(values.reshape(rows, columns), name))
         assert (words_of(own, name) == recorded[key].view(np.int32 if name == "fp32" else np.int16)).all(), key
         count += 1
     assert count == 66
@@ -82,10 +81,11 @@ def test_sums_over_rows_are_those_of_pytorch_on_an_h200():
 )  # fmt: skip
 def test_the_kernel_that_is_chosen(rows, columns, item_size, has_activation, multiprocessors, expected):
     """But for the last two, which it is not asked for: by Transformer Engine 2.20's class KernelConfig, compiled."""
-    assert _rows_of_thread((rows, columns), item_size, has_activation, multiprocessors) == expected
+    given = {"item_size": item_size, "has_activation": has_activation, "multiprocessors": multiprocessors}
+    assert cast_transpose_thread_rows(rows, columns, **given) == expected
 
 
 def test_special_numbers():
     rows = np.float32([[np.nan, -0.0, np.inf, 1], [1, -0.0, 1, 1e-40]])
-    for sums in (torch_sums(rows, 132), torch_sums(rows, 132, 1), cast_transpose_sums(rows, 4, False, 132)):
+    for sums in (torch_row_sums(rows), torch_row_sums(rows, offset=1), cast_transpose_row_sums(rows)):
         assert (sums.view(np.uint32) == [0x7FFFFFFF, 0, 0x7F800000, 0x3F800000]).all()

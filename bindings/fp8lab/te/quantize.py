@@ -21,7 +21,6 @@ from fp8lab.te._activation import active_device, active_functions, active_genera
 from fp8lab.te._functions import refuse
 from fp8lab.te._observers import OBSERVERS
 from fp8lab.te._releases import NEWEST, installed_release
-from fp8lab.te.bias_sums import cast_transpose_sums, torch_sums
 from fp8lab.te.tensors import (
     element_type,
     format_name,
@@ -146,9 +145,11 @@ def bias_gradient_of_kernel(gradient: Any, dtype: torch.dtype, quantizer: Any, h
     numbers, count = rows.float().numpy(), active_device().sms
     is_delayed = quantizer is not None and kind_of_quantizer(quantizer) == "delayed"
     if is_delayed and quantizer.rowwise_usage and quantizer.columnwise_usage:
-        sums = cast_transpose_sums(numbers, dtype.itemsize, has_activation, count)
+        sums = fp8lab.operators.cast_transpose_row_sums(
+            numbers, item_size=dtype.itemsize, has_activation=has_activation, multiprocessors=count
+        )
     else:
-        sums = torch_sums(numbers, count, rows.storage_offset())
+        sums = fp8lab.operators.torch_row_sums(numbers, offset=rows.storage_offset(), multiprocessors=count)
     return rounded(torch.from_numpy(sums), dtype)
 
 
