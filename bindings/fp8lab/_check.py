@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fp8lab import _core
-from fp8lab._arrays import check_list, check_name, kind_of
+from fp8lab._arrays import check_bool, check_list, check_name, kind_of
 from fp8lab._core import MmaModel
 from fp8lab._document import Document
 from fp8lab._entry import guard as _guard
@@ -252,7 +252,7 @@ def check(
         "bits_per_weight": bits_per_weight,
         "plan": plan,
         "checkpoint": checkpoint,
-        "resume": resume or None,
+        "resume": check_bool(resume, "resume") or None,
         "threads": threads,
         "tensors": tensors,
     }

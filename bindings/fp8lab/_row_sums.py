@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums over the rows of a matrix in the order in which kernels of a Hopper chip add them; ``fp8lab.operators`` offers them."""
+"""Sums over a matrix's rows in the order in which kernels of a Hopper chip add them; ``fp8lab.operators`` has them."""
 
 from __future__ import annotations
 

@@ -122,3 +122,8 @@ def test_what_executes_is_refused_and_not_run(tmp_path, monkeypatch):
 def test_wrong_models_are_told(model, error, message):
     with pytest.raises(error, match=message):
         fp8lab.check(model)
+
+
+def test_resume_is_a_bool():
+    with pytest.raises(TypeError, match="resume must be a bool, not ndarray"):
+        fp8lab.check({"w": np.ones((2, 2), F)}, resume=np.ones(2))
