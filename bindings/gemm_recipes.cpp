@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "fp8lab/reference/gemm/gemm.hpp"
+#include "fp8lab/reference/gemm/gemm_activation.hpp"
 #include "fp8lab/reference/gemm/named_gemm_recipes.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 #include "record.hpp"
@@ -55,6 +56,14 @@ void bind_gemm_recipes(py::module_& module) {
     for (const NamedGemmRecipe& one : gemm_recipes()) all.emplace_back(one.name, one.recipe, one.source);
     return all;
   });
+  module.def(
+      "gemm_activation",
+      [](const std::string& name, const Array<float>& x, Array<float> out, int threads) {
+        const auto to = mutable_view(out);
+        const py::gil_scoped_release release;
+        apply_gemm_activation(find_value<GemmActivation>("name", name), view(x), to, threads);
+      },
+      py::arg("name"), py::arg("x").noconvert(), py::arg("out").noconvert(), py::arg("threads"));
   module.def("find_gemm", [](const std::string& name) { return find_gemm(name); });
   module.def("find_gemm_model", [](const std::string& name) { return find_gemm_model(name); });
   py::class_<GemmCall>(module, "GemmCall", "What a GEMM is given beside its operands, which must outlive it.")

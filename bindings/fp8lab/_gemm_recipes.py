@@ -10,15 +10,21 @@ import numpy as np
 
 from fp8lab import _core
 from fp8lab._arrays import (
+    Array,
+    apart,
+    as_float32,
     as_format,
     as_profile,
     check_bool,
+    check_choice,
     check_int,
     check_list,
     check_name,
     check_real,
+    check_threads,
     kind_of,
     named,
+    output,
 )
 from fp8lab._core import Format, MmaModel, Profile
 from fp8lab._entry import guard as _guard
@@ -47,6 +53,7 @@ from fp8lab.literals import (
 __all__ = [
     "GemmRecipe",
     "NamedGemmRecipe",
+    "gemm_activation",
     "gemm_recipes",
 ]
 
@@ -129,8 +136,9 @@ class GemmRecipe(CoreRecord):
         Whether the accumulation starts from c; how c and the bias are added in the epilogue; what they are rounded to
         before; whether the bias is added before c.
     activation, bias_gradient : str, str
-        What is applied to the sum, and which operand's gradient of a bias is written. Those that are not computed yet
-        are refused by name.
+        What is applied to the sum: ``relu``, or ``gelu`` as cuBLASLt has it on Hopper (``gemm_activation``), whose
+        models it goes with; and which operand's gradient of a bias is written. Those that are not computed yet are
+        refused by name.
     scale_out_first, unscaled_type : bool, str
         Whether the scale of the output multiplies those of a and b; what the result is rounded to before it does.
     via_type, output, cast : str, str or Format, str or Profile, optional
@@ -218,6 +226,41 @@ class NamedGemmRecipe(NamedTuple):
 def gemm_recipes() -> list[NamedGemmRecipe]:
     """The GEMM recipes of real systems; ``str()`` of each explains it."""
     return [NamedGemmRecipe(name, GemmRecipe._of(core), source) for name, core, source in _core.gemm_recipes()]
+
+
+def gemm_activation(name: GemmActivationName, x: Any, *, threads: int | None = None, out: Array | None = None) -> Array:
+    """What the epilogue of a GEMM makes of its float32 sum, unrounded: a ``GemmRecipe`` with this activation, of a sum
+    that is there already.
+
+    Parameters
+    ----------
+    name : str
+        ``relu``, ``none``, or ``gelu``: that of cuBLASLt on Hopper, ``0.5 x (1 + tanh.approx(z))`` with
+        ``z = x (0.79788458 + 0.035677426 x^2)``. ``dgelu`` is not computed yet and refused.
+    x : array_like of float32
+    threads : int, optional
+        All cores if left out, and one for a call of microseconds; no result depends on it.
+    out : ndarray of float32, of x's shape, optional
+
+    Returns
+    -------
+    ndarray of float32, of x's shape
+
+    Notes
+    -----
+    With the words c = 3D12227E and r = 3F4C422A, ``z = x fma(x c, x, r)`` and the result is ``fma(x / 2, t, x / 2)``
+    with Hopper's ``special_function("tanh", z)`` as t. Found from the words of an H200 (cuBLASLt 13.1): 22 products of
+    FP8 and bfloat16, rounded to bfloat16, are these in all 851,968 places. Of float32 and float16 none was recorded.
+
+    >>> import numpy as np, fp8lab
+    >>> fp8lab.gemm_activation("gelu", np.float32([-1, 0, 1])).view(np.uint32)
+    array([3189939734,          0, 1062688890], dtype=uint32)
+    """
+    chosen = check_choice(name, "name", tuple(_core.gemm_recipe_choices()["activation"]))
+    array = as_float32(x, "x")
+    result = output(out, array.shape, np.float32)
+    _core.gemm_activation(chosen, apart(array, result), result, check_threads(threads, array.size))
+    return result
 
 
 def as_gemm_recipe(value: Any, argument: str = "recipe", instead: str = "or an MmaModel") -> GemmRecipe:

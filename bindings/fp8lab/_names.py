@@ -48,6 +48,7 @@ HOMES = {
     "gemm_departures": "_gemm_doctor",
     "GemmRecipe": "_gemm_recipes",
     "NamedGemmRecipe": "_gemm_recipes",
+    "gemm_activation": "_gemm_recipes",
     "gemm_recipes": "_gemm_recipes",
     "LayerGrads": "_layer",
     "Linear": "_layer",

@@ -302,6 +302,7 @@ CALLS = {
     ),
     "NamedGemmRecipe": (fp8lab.NamedGemmRecipe, None),
     "gemm_departures": (fp8lab.gemm_departures, {}),
+    "gemm_activation": (fp8lab.gemm_activation, {"name": "gelu", "x": X}),
     "gemm_recipes": (fp8lab.gemm_recipes, {}),
     "Mismatch": (fp8lab.Mismatch, None),
     "Distance": (fp8lab.Distance, None),

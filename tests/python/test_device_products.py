@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "te"))
-from drawn_words import drawn, normal  # noqa: E402
+from drawn_words import digest, drawn, normal  # noqa: E402
 
 RECORDED = np.load(pathlib.Path(__file__).parents[1] / "vectors" / "device" / "h200_te_products.npz")
 BFLOAT16 = ml_dtypes.bfloat16
@@ -79,3 +79,54 @@ def test_scales_of_blocks_multiply_first_where_one_is_of_a_square(shape, layout)
     named = "te_block_hopper_fprop" if has_square else "te_block_hopper_wgrad"
     (recipe,) = (one.recipe for one in fp8lab.gemm_recipes() if one.name == named)
     assert recipe.scale_order == orders[0]
+
+
+#: The GELU that cuBLASLt fuses: a digest of each product in bfloat16, and of some the first words.
+FUSED_GELU = np.load(pathlib.Path(__file__).parents[1] / "vectors" / "device" / "h200_te_gelu.npz")
+
+
+def low_precision(x, kind):
+    """Codes of E4M3 and what their products are multiplied by; bfloat16 as it is."""
+    if kind == "plain":
+        return x, np.float32(1)
+    scale = np.float32(3.7) if kind == "delayed" else np.float32(448) / np.abs(x.astype(np.float32)).max()
+    codes = np.clip(x.astype(np.float32) * scale, -448, 448).astype(ml_dtypes.float8_e4m3fn)
+    return codes, np.float32(1) / scale
+
+
+def fused_gelu(name, **changed):
+    """The product's GELU, and what differs of its digest and of its first words."""
+    kind, sizes, accumulation = name.split("/")
+    _, (x, w) = operands(f"{kind}/{sizes}/TN", BFLOAT16)
+    (a, of_a), (b, of_b) = low_precision(x, kind), low_precision(w, kind)
+    model = "hopper_bf16" if kind == "plain" else "hopper_wgmma_fp8"
+    promote_k = 128 if kind != "plain" and accumulation == "promoted" else 0
+    recipe = fp8lab.GemmRecipe(model, promote_k=promote_k, alpha=of_b * of_a, **{"activation": "gelu", **changed})
+    return fp8lab.gemm(a, b, recipe)
+
+
+@pytest.mark.parametrize("name", [name.removesuffix("#digest") for name in FUSED_GELU.files if "#digest" in name])
+def test_a_gelu_in_the_epilogue_is_cublaslts(name):
+    own = fused_gelu(name, output="bfloat16")
+    if f"{name}#first" in FUSED_GELU:
+        first = FUSED_GELU[f"{name}#first"]
+        np.testing.assert_array_equal(own.view(np.int16).reshape(-1)[: first.size], first)
+    assert digest(own) == FUSED_GELU[f"{name}#digest"]
+
+
+def test_another_gelu_is_seen():
+    """That of Transformer Engine's kernels has other words, and so has the same one whose sum is not fused."""
+    name = "current/128x256x512/fast"
+    wide = fused_gelu(name, activation="none")
+    own = fp8lab.gemm_activation("gelu", wide)
+    np.testing.assert_array_equal(
+        own.astype(BFLOAT16).view(np.int16), fused_gelu(name, output="bfloat16").view(np.int16)
+    )
+    square = np.float64(wide) * np.float32(0.035677426)
+    slope = (square.astype(np.float32) * np.float64(wide) + np.float32(0.7978846)).astype(np.float32)
+    tangent = fp8lab.special_function("tanh", wide * slope)
+    half = wide / 2
+    np.testing.assert_array_equal((np.float64(half) * tangent + half).astype(np.float32), own)
+    for other in (half * (1 + tangent), fp8lab.operators.activation("gelu", wide, functions="hopper")):
+        assert (other.astype(BFLOAT16).view(np.int16) != own.astype(BFLOAT16).view(np.int16)).mean() > 0.01
+        assert digest(other.astype(BFLOAT16)) != FUSED_GELU[f"{name}#digest"]

@@ -512,6 +512,8 @@ CASES = {
     "linear_dgrad": lambda _: [
         fp8lab.linear_dgrad(MATRIX, NEAR.reshape(128, 16), recipe=one) for one in (LINEAR, LINEAR_FP8, "tf32_hopper")],
     "gemm_departures": lambda _: [str(one) for one in fp8lab.gemm_departures()],
+    "gemm_activation": lambda _: [
+        fp8lab.gemm_activation(name, x) for name in ("none", "relu", "gelu") for x in (NEAR, TINY)],
     "gemm_recipes": lambda _: [str(one) for one in fp8lab.gemm_recipes()],
     "linear_recipes": lambda _: fp8lab.linear_recipes(),
     "linear_wgrad": lambda _: [

@@ -117,7 +117,19 @@ def test_the_command_expects_a_recipe_by_its_name_a_record_or_a_model(tmp_path):
 
 def test_what_is_no_recipe_is_refused_by_name():
     for make, error, message in (
-        (lambda: fp8lab.GemmRecipe(HOPPER, activation="gelu"), ValueError, "activation gelu is not computed yet"),
+        (
+            lambda: fp8lab.GemmRecipe("ada_mma_fp8", activation="gelu"),
+            ValueError,
+            "activation gelu is known of Hopper's cuBLASLt alone, whose models begin with hopper_, not of ada_mma_fp8",
+        ),
+        (lambda: fp8lab.gemm_activation("dgelu", A), TypeError, "x must"),
+        (lambda: fp8lab.gemm_activation("dgelu", np.float32([1])), ValueError, "activation dgelu is not computed yet"),
+        (lambda: fp8lab.gemm_activation("silu", np.float32([1])), ValueError, "'silu'; known: none, relu, gelu, dgelu"),
+        (
+            lambda: fp8lab.gemm_activation("gelu", np.ones(3, np.float32), out=np.empty(2, np.float32)),
+            ValueError,
+            "out must have",
+        ),
         (lambda: fp8lab.GemmRecipe(HOPPER, activation="dgelu"), ValueError, "activation dgelu is not computed yet"),
         (lambda: fp8lab.GemmRecipe(HOPPER, activation="silu"), ValueError, "'silu'; known: none, relu, gelu, dgelu"),
         (lambda: fp8lab.GemmRecipe(HOPPER, bias_gradient="of_a"), ValueError, "bias_gradient of_a is not computed yet"),

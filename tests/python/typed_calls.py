@@ -48,6 +48,8 @@ fp8lab.gemm(q, q, "te_hopper_fprop", layout="nt", out_dtype="bfloat16")
 fp8lab.gemm(q, q, "hopper_wgmma_fp8", layout="nm")  # refused
 fp8lab.gemm(q, q, "hopper_wgmma_fp8", out_dtype="bf16")  # refused
 fp8lab.GemmRecipe("hopper_wgmma_fp8", order="pairwise")
+fp8lab.gemm_activation("gelu", x)
+fp8lab.gemm_activation("silu", x)  # refused
 fp8lab.GemmRecipe("hopper_wgmma_fp8", order="pairs")  # refused
 fp8lab.linear(x, x, recipe="te_delayed_hopper")
 fp8lab.linear(x, x, recipe="te_delayed_hoper")  # refused

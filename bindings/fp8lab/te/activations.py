@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+import fp8lab
 from fp8lab.te._activation import active_functions
 from fp8lab.te._releases import installed_release
 from fp8lab.te.operators import as_tensor, kernel_options, operators, options, quantized_result, rounded, type_name
@@ -244,7 +245,10 @@ def scaled_dsituglu(
 
 
 def gelu_of(wide: Any, dtype: torch.dtype) -> Any:
-    """GELU of an accumulator, rounded once."""
+    """GELU of an accumulator, rounded once: cuBLASLt's on Hopper where the device's functions are asked for."""
+    if active_functions() == "hopper":
+        made = fp8lab.gemm_activation("gelu", wide.contiguous().numpy(), **options())
+        return as_tensor(made).to(dtype)
     return as_tensor(operators().activation("gelu", wide.contiguous(), out_dtype=type_name(dtype), **options()))
 
 

@@ -7,6 +7,7 @@
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "gemm/activation_step.hpp"
 
 namespace fp8lab {
 namespace {
@@ -167,8 +168,7 @@ void Epilogue::row(std::span<float> x, float scale_a, std::span<const float> sca
 
 float Epilogue::operator()(float accumulator, const RowScales& rows, const ElementAddends& addends) const {
   float x = added(rounded_to(recipe_.sum_type, accumulator), rows, addends);
-  if (recipe_.activation == GemmActivation::relu && x < 0) x = 0;
-  x = rounded_to(recipe_.unscaled_type, x);
+  x = rounded_to(recipe_.unscaled_type, activated(recipe_.activation, x));
   return rounded_to(recipe_.via_type, times(x, scale_out_));
 }
 

@@ -29,7 +29,7 @@ constexpr std::array additions{
     Named{"after_rounding", Addition::after_rounding,
           "c or the bias is added after the result is rounded, and rounded again"}};
 constexpr std::array gemm_activations{Named{"none", GemmActivation::none}, Named{"relu", GemmActivation::relu, "relu"},
-                                      Named{"gelu", GemmActivation::gelu, "gelu"},
+                                      Named{"gelu", GemmActivation::gelu, "Hopper's gelu"},
                                       Named{"dgelu", GemmActivation::dgelu, "the gradient of gelu"}};
 constexpr std::array bias_gradients{Named{"none", BiasGradient::none},
                                     Named{"of_a", BiasGradient::of_a, "the gradient of a bias is that of a"},

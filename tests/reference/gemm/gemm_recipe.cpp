@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "fp8lab/reference/gemm/gemm_activation.hpp"
 #include "fp8lab/reference/gemm/gemm_recipe_names.hpp"
 #include "fp8lab/reference/gemm/named_gemm_recipes.hpp"
 #include "reference/gemm/problems.hpp"
@@ -117,7 +118,7 @@ TEST_CASE("a GEMM recipe that makes no sense, or is not computed yet, is refused
   const auto refused = [](const GemmRecipe& recipe, const char* message) {
     CHECK_THROWS_WITH(check_gemm_recipe(recipe), ContainsSubstring(message));
   };
-  refused({.activation = GemmActivation::gelu}, "activation gelu is not computed yet");
+  refused({.activation = GemmActivation::gelu}, "activation gelu is known of Hopper's cuBLASLt alone");
   refused({.activation = GemmActivation::dgelu}, "activation dgelu is not computed yet");
   refused({.bias_gradient = BiasGradient::of_a}, "bias_gradient of_a is not computed yet");
   refused({.bias_gradient = BiasGradient::of_b}, "bias_gradient of_b is not computed yet");
@@ -140,6 +141,29 @@ TEST_CASE("the input of a gelu goes with its gradient alone, which is not comput
                     "activation_input must have 3 * 5 elements, not 3");
   CHECK_THROWS_WITH(of.run({.activation = GemmActivation::dgelu}, {.activation_input = input}),
                     ContainsSubstring("activation dgelu is not computed yet"));
+}
+
+TEST_CASE("the gelu of a GEMM is its activation of the sum, and that of special numbers is the formula's") {
+  Parts of;
+  of.model = hopper_wgmma_fp8;
+  Operand a = of.left();
+  a.tensor_scale = {0.02F};
+  const Matrix sum = of.run({}, a, of.right());
+  Matrix expected(sum.size());
+  apply_gemm_activation(GemmActivation::gelu, sum, expected, 1);
+  CHECK(expected != sum);
+  CHECK(of.run({.activation = GemmActivation::gelu}, a, of.right()) == expected);
+  // Words for which an H200 decided between formulas: each is near the middle of two bfloat16 numbers.
+  const Matrix decisive{
+      -0x1.3e017ep+1F, -0x1.04e750p+2F, -0x1.0b4370p+2F, -0x1.21d768p+2F, INFINITY, 0, -0.0F, 100, NAN};
+  Matrix out(decisive.size());
+  apply_gemm_activation(GemmActivation::gelu, decisive, out, 2);
+  const Matrix rounded = each(4, [&](auto i) { return as_brain(out[i]); });
+  CHECK(rounded == Matrix{-0x1p-6F, -0x1.98p-15F, -0x1.ecp-16F, -0x1.18p-18F});
+  CHECK((std::isinf(out[4]) && out[5] == 0 && out[6] == 0 && out[7] == 100 && std::isnan(out[8])));
+  CHECK_THROWS_WITH(apply_gemm_activation(GemmActivation::dgelu, sum, expected, 1),
+                    ContainsSubstring("activation dgelu is not computed yet"));
+  CHECK_THROWS_WITH(apply_gemm_activation(GemmActivation::relu, sum, out, 1), ContainsSubstring("out must have"));
 }
 
 TEST_CASE("a GEMM is found by the name of a recipe, or of a model") {

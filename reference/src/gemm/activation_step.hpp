@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// The activation of one element, for callers that already have the default arithmetic.
+#pragma once
+
+#include "fp8lab/reference/gemm/gemm_activation.hpp"
+
+namespace fp8lab {
+
+/// As apply_gemm_activation(); dgelu, which callers refuse, leaves x.
+[[nodiscard]] float activated(GemmActivation activation, float x);
+
+}  // namespace fp8lab
