@@ -35,8 +35,8 @@ _MSAMP = "msamp"
 #: What Transformer Engine reads when it is imported or run: of attention what PyTorch computes.
 _SETTINGS = {"NVTE_FRAMEWORK": "pytorch", "NVTE_FLASH_ATTN": "0", "NVTE_FUSED_ATTN": "0"}
 _INSTALL = (
-    f"pip install transformer_engine=={NEWEST}, without [pytorch]: its Python needs no CUDA; "
-    "it asks for torch, einops and pydantic"
+    f"pip install transformer_engine=={NEWEST} torch onnxscript einops pydantic packaging pyyaml "
+    "(its Python, without [pytorch], needs no CUDA)"
 )
 
 

@@ -2,6 +2,7 @@
 """Starting fp8lab.te: what it costs those who do not use it, and what it says where it cannot start."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 import warm
 from installed import without_transformer_engine
 from sampled import EXHAUSTIVE
+
+ROOT = Path(__file__).parents[3]
 
 
 def run(*words: str, path: str = "") -> subprocess.CompletedProcess[str]:
@@ -83,6 +86,9 @@ def test_a_release_that_is_missing_or_another_says_how_to_install_it() -> None:
         assert (
             "fp8lab.te needs transformer_engine, which is not installed: pip install transformer_engine==2.20.2" in told
         )
+    extra = re.search(r"^te = (.*)$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
+    named = re.search(r"which is not installed: pip install ([^(]*) \(", told)[1].split()
+    assert {one.split("==")[0] for one in named} == set(re.findall(r'"([a-z_]+)', extra))
 
 
 @without_transformer_engine

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The study of docs/train_without_the_hardware.md gives its committed results again."""
 
+import ast
 import importlib.metadata
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,17 @@ def test_the_first_steps_have_the_bits_of_the_committed_results(tmp_path):
     for one in found["runs"]:
         assert one["loss"] == first_losses(wanted, one["recipe"])
         assert one["weights"] == wanted["runs"][0]["weights"]
+
+
+@without_transformer_engine
+def test_the_program_of_the_page_compares_each_layer(tmp_path):
+    page = (DOCS / "train_without_the_hardware.md").read_text()
+    (program,) = re.findall(r"^```py\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "compare.py").write_text(program)
+    done = warm.run("--device", "h100", tmp_path / "compare.py", path=[DOCS / "examples"])
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = ast.literal_eval(done.stdout)
+    assert list(found) == ["0", "1"] and all(0.001 < one < 0.2 for one in found.values()), found
 
 
 def test_every_run_begins_with_the_same_weights():
