@@ -28,7 +28,7 @@ struct CastTransposeKernel {
   std::size_t item_size = 2;
   /// Whether it multiplies with an activation's derivative before.
   bool has_activation = false;
-  /// Those of the device, by which the kernel's tile is chosen.
+  /// How many multiprocessors the device has, by which the kernel's tile is chosen.
   int multiprocessors = 132;
 };
 /// The rows that a thread of it adds and transposes at a time, for a matrix of that shape.
