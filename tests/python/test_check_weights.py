@@ -98,10 +98,9 @@ class Evil:
         return pathlib.Path.touch, (pathlib.Path("ran"),)
 
 
-@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     ("make", "words", "message"),
-    [
+    sampled([
         (lambda path: path.write_bytes(pickle.dumps({"w": Evil()})), (), "holds more than tensors, and to read that is"),
         (lambda path: path.write_bytes(b"PK\3\4 and no archive"), (), "cannot be read by torch.load"),
         (lambda path: path.write_bytes(b""), (), "cannot be read by torch.load"),
@@ -113,7 +112,7 @@ class Evil:
          "unrecognized arguments: --no-such"),
         (lambda path: __import__("torch").save({"a": __import__("torch").ones(2, 2)}, path), ("--recipes", "none"),
          "none"),
-    ],
+    ], 8),
 )  # fmt: skip
 def test_wrong_files_of_torch_save_are_told_in_one_line(make, words, message, tmp_path):
     pytest.importorskip("torch")

@@ -112,9 +112,12 @@ SAMPLED = (
 def test_the_model_gives_every_word(name):
     function, ftz, first = MODELLED[name]
     expected = words(name)
-    x = np.arange(first, first + expected.size, dtype=np.uint32).view(np.float32)
+    taken = slice(
+        None, None, None if EXHAUSTIVE else 5
+    )  # of each run of inputs that share a line of the unit's table some
+    x = np.arange(first, first + expected.size, dtype=np.uint32).view(np.float32)[taken]
     own = fp8lab.special_function(function, x, ftz=ftz or None, threads=2)
-    np.testing.assert_array_equal(own.view(np.uint32), expected)
+    np.testing.assert_array_equal(own.view(np.uint32), expected[taken])
 
 
 #: The file's name, and the instruction: function, dtype.

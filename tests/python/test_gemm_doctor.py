@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from gemm_recomputed import departure, diagnosed, told
-from sampled import EXHAUSTIVE
+from sampled import EXHAUSTIVE, sampled
 
 WORDS = np.random.default_rng(5)
 MAGNITUDES = 2.0 ** WORDS.integers(-6, 7, (24, 512))
@@ -162,7 +162,7 @@ def test_what_tells_nothing_is_not_called_correct():
         (np.zeros_like(A), B, np.zeros((24, 20), np.float32)),
         (A, np.zeros_like(B), np.zeros((24, 20), ml_dtypes.bfloat16)),
     ]
-    for a, b, out in cases if EXHAUSTIVE else cases[:2]:
+    for a, b, out in cases if EXHAUSTIVE else cases[1:2]:
         found = diagnosed(a, b, out)
         assert (
             not found.correct and found.explained and not found.telling and found.verdict.startswith("Cannot tell: ")
@@ -208,14 +208,15 @@ def test_only_a_plain_gemm_is_correct_and_only_the_expected_one_where_one_is():
         found = diagnosed(A, B, promoted, expected={"model": model, **arguments})
         assert found.correct and model in found.explanations[0].models, found
     # 2. It is another GEMM, or there is a mistake in it.
-    for out, others, arguments in (
+    others_than_meant = (
         (sums, {}, {"model": model, "promote_k": 128}),
         (promoted, {}, {"model": model}),
         (promoted, {}, {"model": "hopper_wgmma_fp8", "promote_k": 128}),
         (promoted[:, ::-1], {}, {"model": model, "promote_k": 128}),
         (sums * np.float32(0.37) + bias, {"scale_a": 0.37}, {"model": model}),
         (cut, {}, {"model": model}),
-    ):
+    )
+    for out, others, arguments in sampled(others_than_meant, 2):
         found = diagnosed(A, B, out, expected=arguments, **others)
         assert (
             not found.correct and found.verdict.startswith(f"Not {found.expected}: ") and found.expected_unexplained > 0
@@ -312,7 +313,7 @@ def test_elements_that_are_left_are_located():
             and "by one value" in ulp.rest[0]
         )
         assert "(37, 21), of row 37 of a and row 21 of b" in str(ulp)
-    for dtype in (np.float32, ml_dtypes.bfloat16):
+    for dtype in (np.float32, ml_dtypes.bfloat16) if EXHAUSTIVE else (ml_dtypes.bfloat16,):
         tile = found_of(not_written, dtype, model)
         assert (
             "columns 16 to 31 of 48" in " ".join(tile.rest)

@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from gemm_recomputed import departure, diagnosed
+from sampled import sampled
 
 F = np.float32
 HOPPER, BLACKWELL = "hopper_wgmma_fp8", "blackwell_tcgen05_fp8"
@@ -116,6 +117,7 @@ def test_a_probe_is_compared_in_many_elements():
     assert len(at) == 1 and (0, at[0]) not in probe.unparted and probe.parted > probe.pairs / 2, probe.unparted
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("as_quantized", [True, False])
 def test_a_scale_of_nvfp4_that_is_missing_is_told_from_the_others(as_quantized):
     rng = np.random.default_rng(0)
@@ -206,7 +208,7 @@ def test_a_rounding_before_the_scale_of_the_output_and_sums_kept_in_16_bits_are_
     ), found
 
 
-@pytest.mark.parametrize("recipe", ["vllm_per_token", "te_mxfp8", "te_nvfp4"])
+@pytest.mark.parametrize("recipe", sampled(["vllm_per_token", "te_mxfp8", "te_nvfp4"], 3))
 def test_operands_that_are_dequantized_first_are_named(recipe):
     rng = np.random.default_rng(7)
     qa, qb = (fp8lab.quantize(rng.normal(0, size, (n, 256)).astype(F), recipe) for size, n in ((1, 24), (0.02, 16)))

@@ -308,7 +308,7 @@ def compare(one: Instruction) -> None:
     )
 
 
-# Each time a sixth; what MMA-Sim computes of every instruction is also in a file, which `fp8lab verify tensor-cores` reads.
-@pytest.mark.parametrize("one", sampled(instructions(), 6), ids=str)
+# Each time a twelfth; what MMA-Sim computes of every instruction is also in a file, which `fp8lab verify tensor-cores` reads.
+@pytest.mark.parametrize("one", sampled(instructions(), 12), ids=str)
 def test_an_instruction_is_mma_sims(one: Instruction) -> None:
     compare(one)

@@ -130,13 +130,14 @@ def test_files_of_100_gb_are_sampled_in_little_memory(tmp_path):
     assert "Its 1 row of 8589934592 elements are looked at as rows of 4096." in text
 
 
-def test_the_commands_of_the_page_run(tmp_path, monkeypatch):
+def test_the_python_and_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
     pytest.importorskip("fp8lab")
     page = (ROOT / "docs" / "doctor.md").read_text()
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for block in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
         exec(compile(block, "doctor.md", "exec"), names)
+    assert capsys.readouterr().out
     commands = [
         line
         for block in re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE)

@@ -221,13 +221,14 @@ def test_what_does_not_fit_is_refused(files):
     refuses(f"doctor-gemm {files}/wide.npy {files}/b.npy {files}/out.npy", "a is of float64, which is not diagnosed")
 
 
-def test_the_commands_of_the_page_run(tmp_path, monkeypatch):
+def test_the_python_and_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
     pytest.importorskip("fp8lab")
     page = (ROOT / "docs" / "gemm_doctor.md").read_text()
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for block in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
         exec(compile(block, "gemm_doctor.md", "exec"), names)
+    assert capsys.readouterr().out
     commands = [
         line
         for block in re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
