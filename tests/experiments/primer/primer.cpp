@@ -71,7 +71,8 @@ TEST_CASE("the published H100 tables come out, digit for digit", "[long]") {
 
 TEST_CASE("one fraction bit more or less, or another accumulator, fails the counts") {
   if (sanitized) return;  // full-size runs take seconds there, and show nothing new
-  for (const int change : {-1, 1}) {
+  for (const int change : {1, -1}) {
+    if (change < 0 && !exhaustive()) break;  // seconds each
     MmaModel wrong = hopper_wgmma_fp8;
     wrong.fraction_bits += change;
     wrong.output.mantissa_bits += change;

@@ -525,12 +525,14 @@ const std::map<std::string_view, std::function<Measured()>> others{
 };
 
 TEST_CASE("exactness: the table has what is measured") {
+  std::size_t number = 0;
   for (const Exactness& row : exactness()) {
     INFO(row.function << ' ' << row.name);
     if (row.exact) {
       REQUIRE((row.ulps == 0 && row.flips == 0 && row.device_flips == 0));
       continue;
     }
+    if (number++ % 3 != 0 && !exhaustive()) continue;
     Measured found;
     if (row.name.empty()) {
       found = others.at(row.function)();

@@ -25,7 +25,7 @@ bool has_vector_code(const MmaModel& model) { return model.k() != 0 && !model.is
 /// FP8LAB_EXHAUSTIVE; half as many of 16-bit factors and of AMD's, whose scalar steps are slow.
 void vector_equals_scalar(const std::function<bool(const MmaModel&)>& which) {
   const UnforceTarget guard;
-  constexpr std::size_t side = 512;
+  const std::size_t side = exhaustive() ? 512 : 320;
   for (const MmaModel& model : models) {
     if (sanitized && model.arithmetic != Arithmetic::fused) continue;  // the limits of exponents are tested below
     const std::uint64_t many = (exhaustive() ? 38U : 2U) / (model.operands.front().bits() > 8 ? 2U : 1U);

@@ -31,7 +31,7 @@ void every_defect_shows(const std::vector<Defect>& defects) {
   for (const MmaModel& model : models) {
     if (model.k() == 0) continue;
     const Format format = model.operands.front();
-    const Dots dots = hard_dots(model, format, format, model.group > 1 ? 20000 : 3000, 77);
+    const Dots dots = hard_dots(model, format, format, model.group > 1 ? 20000 : exhaustive() ? 3000 : 1200, 77);
     const Codes expected = slow_words(slow_model_of(model), dots, ZeroRule::floor);
     CHECK_FALSE(shows(model, dots, expected));
     for (std::size_t i = 0; i < defects.size(); ++i) {
