@@ -13,8 +13,9 @@
 namespace fp8lab {
 namespace {
 
-std::uint32_t scale_each(const Recipe& recipe, const ScaleConstants& constants, std::span<const std::uint32_t> amaxes,
-                         const TileScaleArrays& out) {
+/// Inlined whole, the casts of a scale know their format: tiles of 16 elements are many.
+[[gnu::flatten]] std::uint32_t scale_each(const Recipe& recipe, const ScaleConstants& constants,
+                                          std::span<const std::uint32_t> amaxes, const TileScaleArrays& out) {
   std::uint32_t most = 0;
   for (std::size_t i = 0; i < amaxes.size(); ++i) {
     const auto amax = std::bit_cast<float>(amaxes[i]);

@@ -366,22 +366,23 @@ Randomness KernelModel::randomness(const Piece& piece) const {
   Randomness all;
   if (recipe().cast.rounding != Rounding::stochastic) return all;
   const Format& format = recipe().format;
+  const auto last = static_cast<std::uint8_t>(format.max_code());
+  std::array<double, 256> values;
+  for (std::uint32_t code = 0; code <= last; ++code) values[code] = static_cast<double>(decode(format, code));
   std::array<float, most_at_once> products;
+  std::array<std::uint8_t, most_at_once> lows;
   for (std::size_t first = 0; first < piece.count; first += most_at_once) {
     const Piece part{piece.row, piece.column + first, std::min(most_at_once, piece.count - first)};
     const auto x = std::span(products).first(part.count);
-    std::ranges::copy(source_->values(part), x.begin());
-    narrow(narrowing_.elements, x);
-    scale_elements(part, x);
+    scaled(part, x);
+    std::ranges::transform(x, x.begin(), [](float one) { return std::abs(one); });
+    encode(format, {.rounding = Rounding::toward_zero}, std::span<const float>(x), std::span(lows).first(part.count));
     for (std::size_t i = 0; i < x.size(); ++i) {
       const std::uint64_t place = place_of(part.row, part.column + i);
-      if (place >= dump_->codes.size()) continue;
-      const double magnitude = std::abs(static_cast<double>(x[i]));
-      const CastPolicy down{.rounding = Rounding::toward_zero};
-      const std::uint32_t low = encode(format, down, std::abs(x[i]));
-      if (!(magnitude < static_cast<double>(max_value(format))) || low >= format.max_code()) continue;
-      const double lower = decode(format, low);
-      const double part_cut = (magnitude - lower) / (static_cast<double>(decode(format, low + 1)) - lower);
+      const std::uint8_t low = lows[i];
+      const auto magnitude = static_cast<double>(x[i]);
+      if (place >= dump_->codes.size() || !(magnitude < values[last]) || low >= last) continue;
+      const double part_cut = (magnitude - values[low]) / (values[low + std::size_t{1}] - values[low]);
       const auto p = static_cast<std::int64_t>(part_cut * 1024);
       if (part_cut == 0) continue;
       const std::int64_t away = (dump_->codes[place] & format.magnitude_mask()) == low ? 0 : 1024;

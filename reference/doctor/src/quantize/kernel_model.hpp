@@ -221,7 +221,7 @@ class KernelModel {
   void predict(const Piece& piece, std::span<std::uint8_t> codes, std::span<std::uint8_t> others) const;
   /// The scaled elements, before they are rounded to codes.
   void scaled(const Piece& piece, std::span<float> x) const;
-  /// Lets several threads ask, and makes all scales that follow a recipe's rule at once.
+  /// Lets several threads ask, and makes all scales at once.
   void complete() const;
   /// How many codes of the dump differ. Indices of the source that do are appended to `which`, up to `most` of them;
   /// `where` takes in where they lie.
@@ -308,6 +308,10 @@ class KernelModel {
   [[nodiscard]] StoredScaleLayout scale_layout() const;
   [[nodiscard]] ScaleConstants constants_of(const Recipe& recipe) const;
   [[nodiscard]] TileScale made_scale(const Recipe& recipe, const ScaleConstants& constants, float amax) const;
+  /// Makes the scales of all tiles, where they follow a recipe's rule.
+  void make_scales() const;
+  /// What the elements of each tile meet, where bulk code takes the tiles.
+  void make_factors() const;
   /// Whether no departure is from what tile_scales() makes, for codes and where scales are stored.
   [[nodiscard]] bool follows_rule() const;
   /// The scale of the tensor that a departure says.
@@ -371,7 +375,7 @@ class KernelModel {
   Amaxes* amaxes_ = nullptr;                               // of the source
   StoredScaleLayout layout_;
   mutable std::vector<TileScale> made_;         // by tile, once all are made, where they follow the rule
-  mutable std::vector<float> factors_;          // of these, where elements meet them in bulk
+  mutable std::vector<float> factors_;          // by tile, where elements meet them in bulk
   mutable std::optional<TileEncoder> encoder_;  // the cast, where it does nothing but scale and round
   std::optional<VectorEncode> encode_;          // the cast, where vector code does it
   InputNarrowing narrowing_;

@@ -41,7 +41,11 @@ bool KernelModel::follows_rule() const {
 
 void KernelModel::complete() const {
   source_->complete(*amaxes_);
-  if (!made_.empty() || !follows_rule()) return;
+  if (made_.empty() && follows_rule()) make_scales();
+  if (factors_.empty()) make_factors();
+}
+
+void KernelModel::make_scales() const {
   const std::span<const float> amaxes = amaxes_->values;
   made_.resize(amaxes.size());
   parallel_for(amaxes.size(), source_->threads(), [&](std::size_t first, std::size_t last) {
@@ -63,9 +67,16 @@ void KernelModel::complete() const {
       }
     }
   });
-  if (!keeps_scales_ || meets_twice_ || amaxes_->shift != 0) return;
-  factors_.resize(made_.size());
-  std::ranges::transform(made_, factors_.begin(), &TileScale::factor);
+}
+
+void KernelModel::make_factors() const {
+  if (meets_twice_ || amaxes_->shift != 0) return;
+  std::vector<float> factors(amaxes_->values.size());
+  const std::size_t across = amaxes_->tiles_across;
+  parallel_for(amaxes_->tiles_down, source_->threads(), [&](std::size_t first, std::size_t last) {
+    for (std::size_t i = first * across; i < last * across; ++i) factors[i] = used_scale(i / across, i % across).factor;
+  });
+  factors_ = std::move(factors);
   const bool is_cast_alone = keeps_codes_ && narrowing_.elements == Narrowing::none && !recipe().float32_steps &&
                              type_of(recipe().product, facts_.input_type) == binary32 && !has_any(&Departure::product);
   if (encode_ && is_cast_alone) encoder_.emplace(recipe().format, recipe().cast);
