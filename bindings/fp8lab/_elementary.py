@@ -50,7 +50,7 @@ class Exactness:
     """What these were measured on."""
     exact_on_hopper: bool
     """Whether every bit is a Hopper chip's with ``functions="hopper"``: by the words of an H200 for norms (16 to
-    2048 columns), softmaxes, rope, the router, Adam, ``l2norm`` and activations."""
+    16384 columns, gradients to 2048), softmaxes, rope, the router, Adam, ``l2norm`` and activations."""
 
 
 def exactness() -> list[Exactness]:
@@ -62,8 +62,9 @@ def functions() -> list[str]:
     """The values of the argument ``functions``.
 
     ``correctly_rounded`` has the float32 nearest to the exact value. ``hopper`` has what ``device_function`` has for
-    sm_90, and sums in the kernel's order; activations take it, and so do norms of at most 2048 columns, softmaxes of 16
-    bits an element and at most 16384 keys, rope, the router of experts, the gradients of these, Adam and ``l2norm``.
+    sm_90, and sums in the kernel's order; activations take it, and so do norms of at most 16384
+    columns, softmaxes of 16 bits an element and at most 16384 keys, rope, the router of experts, the gradients of these
+    (of norms: of at most 2048 columns), Adam and ``l2norm``.
     """
     return list(FUNCTIONS)
 

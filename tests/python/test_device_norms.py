@@ -18,7 +18,7 @@ from sampled import sampled
 torch = pytest.importorskip("torch")
 VECTORS = Path(__file__).parents[1] / "vectors" / "device" / "h200_norms.npz"
 sys.path.insert(0, str(Path(__file__).parent / "te"))
-from drawn_words import drawn, normal  # noqa: E402
+from drawn_words import digest, drawn, normal  # noqa: E402
 
 
 def ordered(words):
@@ -113,6 +113,116 @@ def test_tuned_rmsnorms_have_the_reciprocal_deviations_of_an_h200():
     assert words == 5 * 64 + 4 * 1000
 
 
+def test_norms_of_long_rows_are_an_h200s():
+    """Four warps of a block or two, 2304 to 16384 columns: kernels for any columns, and those for these alone."""
+    recorded = np.load(VECTORS.with_name("h200_te_long_norms.npz"))
+    types = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+    calls = sorted({name.rsplit("/", 1)[0] for name in recorded.files})
+    assert len(calls) == 48
+    for key in calls:
+        kind, type_name, shape = key.split("/")
+        rows, columns = map(int, shape.split("x"))
+        x, w, b = (
+            torch.from_numpy(one).to(types[type_name])
+            for one in (normal(40 + rows, (rows, columns)), drawn(41, (columns,)), drawn(42, (columns,)))
+        )
+        x[1] *= 30
+        given = {"eps": 1e-5, "functions": "hopper"}
+        if kind == "layer":
+            y, mean, rsigma = fp8lab.operators.layernorm(x, w, b, **given)
+            assert (np.asarray(mean).view(np.int32) == recorded[f"{key}/mu"]).all(), key
+        else:
+            y, rsigma = fp8lab.operators.rmsnorm(x, w, **given)
+        assert (np.asarray(rsigma).view(np.int32) == recorded[f"{key}/rs"]).all(), key
+        words = np.asarray(y).view(np.uint32) if type_name == "fp32" else words_of(y, x.dtype)
+        assert digest(words) == recorded[f"{key}/y#digest"], key
+
+
+def row_sums(lanes, add, in_halves):
+    """Sums of warps: ``lanes`` is [row][turn][warp][lane][element]; of lanes in halves, or of partners."""
+    total = np.zeros(lanes.shape[:1] + lanes.shape[2:4], np.float32)
+    for turn in range(lanes.shape[1]):
+        for element in range(lanes.shape[4]):
+            total = add(total, lanes[:, turn, :, :, element])
+    for step in (16, 8, 4, 2, 1) if in_halves else (1, 2, 4, 8, 16):
+        total = total + total[:, :, np.arange(32) ^ step]
+    return total[:, :, 0]
+
+
+def squares_from(mean):
+    return lambda total, x: fused(x - mean, x - mean, total)
+
+
+def general_moments(x, elements):
+    """Four warps of each block; blocks of 8192 columns take turns at 32 lanes."""
+    rows, columns = x.shape
+    blocks = -(-columns // 8192)
+    wide = np.pad(x, ((0, 0), (0, -columns % (128 * blocks * elements))), constant_values=np.nan)
+    lanes = wide.reshape(rows, -1, 4 * blocks, 32, elements)
+
+    def total(add):
+        warps = row_sums(lanes, lambda sums, part: np.where(np.isnan(part), sums, add(sums, part)), in_halves=True)
+        of_blocks = np.zeros((rows, blocks), np.float32)
+        for warp in range(4):
+            of_blocks = of_blocks + warps[:, warp * blocks : (warp + 1) * blocks]
+        return of_blocks[:, 0] if blocks == 1 else of_blocks[:, 0] + of_blocks[:, 1]
+
+    mean = total(lambda sums, part: sums + part) * (np.float32(1) / np.float32(columns))
+    return mean, total(squares_from(mean[:, None, None])), total(squares_from(np.float32(0)))
+
+
+def tuned_moments(x, elements, blocks):
+    """Moments of each warp, merged by Chan's formula: of a block's warps, then of blocks."""
+    rows, columns = x.shape
+    lanes = x.reshape(rows, -1, 4 * blocks, 32, elements)
+    count = np.float32(columns // (4 * blocks))
+    mean = row_sums(lanes, lambda sums, part: sums + part, in_halves=False) * (np.float32(1) / count)
+    squares = row_sums(lanes, squares_from(mean[:, :, None]), in_halves=False)
+    mean, squares = (one.reshape(rows, blocks, 4) for one in (mean, squares))
+    for warps in (4, 2, *([1] if blocks == 2 else [])):
+        if warps == 1:
+            mean, squares = (one.reshape(rows, 2) for one in (mean, squares))
+        half = mean.shape[-1] // 2
+        (a, b), (p, q) = ((one[..., :half], one[..., half:]) for one in (mean, squares))
+        share = np.float32(1) / (count + count)
+        squares = fused((a - b) * (a - b) * count * count, share, p + q)
+        mean = fused(count, a, count * b) * share
+        count = count + count
+    return mean.reshape(rows), squares.reshape(rows)
+
+
+#: Norm, type, rows, columns: elements of a load, and of a kernel for these columns the blocks of a row.
+LONG = {
+    "layer fp32 5 5000": (4, None), "layer bf16 3 9000": (8, None), "rms fp16 5 4096": (8, None),
+    "layer bf16 4 3840": (2, 1), "layer fp32 4 10240": (4, 2), "layer fp16 4 10240": (8, 1),
+    "layer bf16 4 12800": (2, 2), "layer fp32 4 15360": (2, 2), "rms bf16 4 8192": (8, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LONG)
+def test_long_rows_are_the_kernels_played_lane_by_lane(case):
+    """No device has been asked for most of these; ``blocks`` of None is the kernel for any columns."""
+    elements, blocks = LONG[case]
+    kind, type_name, rows, columns = (int(word) if word.isdigit() else word for word in case.split())
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[type_name]
+    x = torch.from_numpy(normal(13, (rows, columns)) + np.float32(0.5)).to(dtype)
+    ones = torch.ones(columns, dtype=dtype)
+    wide, share, eps = x.float().numpy(), np.float32(1) / np.float32(columns), np.float32(1e-5)
+    if blocks:
+        mean, squares = tuned_moments(wide, elements, blocks)
+        root = fused(mean, mean, squares * share) + eps
+    else:
+        mean, squares, whole = general_moments(wide, elements)
+        root = fused(whole, share, eps)
+    if kind == "layer":
+        root = fused(squares, share, eps)
+        assert (fp8lab.operators.layernorm(x, ones, ones, functions="hopper")[1] == mean).all()
+        own = fp8lab.operators.layernorm(x, ones, ones, functions="hopper")[2]
+    else:
+        own = fp8lab.operators.rmsnorm(x, ones, functions="hopper")[1]
+    assert (own == fp8lab.special_function("rsqrt", root)).all()
+
+
 def test_gradients_added_up_in_hoppers_order_are_an_h200s():
     recorded = np.load(VECTORS)
     words = Counter()
@@ -128,9 +238,10 @@ def test_gradients_added_up_in_hoppers_order_are_an_h200s():
 
 
 def test_hoppers_functions_are_refused_where_they_are_not_known():
+    longest = np.ones((4, 16385), np.float32)
+    with pytest.raises(ValueError, match="functions of hopper are known for at most 16384 columns, not 16385"):
+        fp8lab.operators.rmsnorm(longest, longest[0], functions="hopper")
     x = np.ones((4, 2049), np.float32)
-    with pytest.raises(ValueError, match="functions of hopper are known for at most 2048 columns"):
-        fp8lab.operators.rmsnorm(x, x[0], functions="hopper")
     with pytest.raises(ValueError, match="functions of hopper are known for at most 2048 columns"):
         fp8lab.operators.rmsnorm_backward(x, x, x[:, 0].copy(), x[0], functions="hopper")
     few = x[:, :16].copy()
@@ -182,7 +293,7 @@ def test_layernorms_statistics_are_those_of_an_h200():
 
 def fused(a, b, c):
     """float64 has the product, and the sum but for ties."""
-    return (a.astype(np.float64) * b + c).astype(np.float32)
+    return (np.float64(a) * b + c).astype(np.float32)
 
 
 class Block:

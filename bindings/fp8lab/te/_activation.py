@@ -323,9 +323,9 @@ def activate(
     pretend_cuda : bool
         ``torch.cuda.is_available()`` is True for all code, and not for Transformer Engine alone.
     functions : str
-        One of ``fp8lab.operators.functions()``. ``hopper`` has activations, softmaxes, norms of at most 2048
-        columns, rope and routers, their gradients and those of biases, Adam and norms of tensors give the device's
-        words; for h100, h100_pcie and h200, and release 2.20.2.
+        One of ``fp8lab.operators.functions()``. ``hopper`` has activations, softmaxes, norms of at most 16384
+        columns (gradients: 2048), rope and routers, their gradients and those of biases, Adam and norms of tensors give
+        the device's words; for h100, h100_pcie and h200, and release 2.20.2.
 
     Returns
     -------

@@ -84,9 +84,10 @@ def norm_gradient_options(x: Any, gamma: Any, grad: Any, sm_margin: int) -> dict
 def norm_options(x: Any, dtype: torch.dtype) -> dict[str, Any]:
     """Those of a norm of x with a result of ``dtype``.
 
-    Of two kinds of kernels a device's sums are not known: of those for rows beyond 2048 columns, which have several
-    warps, and of those for float32 rows of at most 128 columns with results of 16 bits.
+    A device's sums are not known beyond 16384 columns. Where rows of float32 have results of 16 bits, which are rounded
+    later here, at most 128 and 10240 columns have kernels with another order.
     """
     columns = x.shape[-1]
-    is_known = columns <= 2048 and (columns > 128 or x.dtype != torch.float32 or dtype == torch.float32)
+    has_own_order = columns <= 128 or columns == 10240
+    is_known = columns <= 16384 and (not has_own_order or x.dtype != torch.float32 or dtype == torch.float32)
     return kernel_options() if is_known else options()

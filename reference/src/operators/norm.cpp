@@ -2,12 +2,10 @@
 #include "fp8lab/reference/operators/norm.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdint>
+#include <cstddef>
 #include <optional>
-#include <type_traits>
-#include <variant>
+#include <span>
 #include <vector>
 
 #include "fp8lab/formats/environment.hpp"
@@ -17,6 +15,7 @@
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/units/special_function.hpp"
 #include "operators/norm_gradient_order.hpp"
+#include "operators/norm_row_order.hpp"
 #include "operators/row_buffers.hpp"
 #include "units/hopper_functions.hpp"
 
@@ -27,64 +26,7 @@ namespace {
 /// A row of float32, with zeros up to padded().
 using NormRow = std::vector<float>;
 
-/// Whether the elements of a matrix or of an output are float32.
-bool has_floats(const MatrixView& x) {
-  return x.visit([]<typename T>(std::span<const T> /*of_type*/) { return std::is_same_v<T, float>; });
-}
-bool has_floats(const FloatOutput& out) { return std::holds_alternative<std::span<float>>(out); }
-
-/// How a warp of Transformer Engine's kernels adds up a row: in turns each lane gets `per_lane` columns, which it adds
-/// in order; then lanes add those of their partner, at a distance of 1, 2, 4, 8 and 16.
-///
-/// A lane reads 16 bytes at a time, and 8 where a row has at most 128 columns and an input or output of 16 bits (the
-/// registered kernels of ln_fwd_cuda_kernel.cu and rmsnorm_fwd_cuda_kernel.cu). With 2048 columns or fewer a row has
-/// one warp.
-class WarpOrder {
- public:
-  static constexpr std::size_t most_columns = 2048;
-
-  WarpOrder(const MatrixView& x, const FloatOutput& out) : columns_(x.columns()) {
-    if (columns_ > most_columns) {
-      refuse("functions of hopper are known for at most ", most_columns, " columns, whose row one warp has, not ",
-             columns_);
-    }
-    const bool reads_eight_bytes = columns_ <= 128 && !(has_floats(x) && has_floats(out));
-    per_lane_ = (reads_eight_bytes ? 8 : 16) / (has_floats(x) ? sizeof(float) : sizeof(std::uint16_t));
-  }
-
-  [[nodiscard]] float sum(const NormRow& row) const {
-    return sum_of(row, [](float x, float sum) { return sum + x; });
-  }
-  [[nodiscard]] float sum_of_squares(const NormRow& row) const {
-    return sum_of(row, [](float x, float sum) { return std::fma(x, x, sum); });
-  }
-
- private:
-  template <typename Add>
-  [[nodiscard]] float sum_of(const NormRow& row, const Add& add) const {
-    std::array<float, 32> lanes{};
-    for (std::size_t i = 0; i < columns_; ++i) {
-      float& lane = lanes[i / per_lane_ % lanes.size()];
-      lane = add(row[i], lane);
-    }
-    for (std::size_t step = 1; step < lanes.size(); step *= 2) {
-      for (std::size_t i = 0; i < lanes.size(); i += 2 * step) lanes[i] += lanes[i + step];
-    }
-    return lanes[0];
-  }
-
-  std::size_t columns_;
-  std::size_t per_lane_ = 0;
-};
-
 float device_rsqrt(float x) { return special_function(SpecialFunction::rsqrt, Subnormals::kept, x); }
-
-/// Whether RMSNorm has a tuned kernel, which subtracts the mean and adds its square again: rows that are a multiple of
-/// 4, and arrays that begin at multiples of 16 bytes, which is taken for granted.
-bool is_tuned_rmsnorm(const MatrixView& x) {
-  constexpr std::array<std::size_t, 4> tuned{512, 768, 1024, 2048};
-  return x.rows() % 4 == 0 && std::find(tuned.begin(), tuned.end(), x.columns()) != tuned.end();
-}
 
 /// A parameter as float32, 1 more where `more` says so.
 NormRow parameter_row(const MatrixView& values, float more) {
@@ -153,33 +95,35 @@ void write_total(BlockSums& sums, std::size_t columns, const FloatOutput& out) {
   write_piece(total.data(), columns, out, 0);
 }
 
-/// The row's mean and its sum of squared deviations, which are left in `row`, and rsigma, by the order of a warp or by
-/// that of sum_order.hpp.
+/// The row's mean and rsigma, by the order of a device's kernel or by that of sum_order.hpp. Deviations from the mean
+/// are left in `row`.
 struct NormStatistics {
   float mean;
   float rsigma;
 };
-NormStatistics layernorm_statistics(const std::optional<WarpOrder>& warp, const RowFunctions& loops, NormRow& row,
+NormStatistics layernorm_statistics(const std::optional<NormRowOrder>& order, const RowFunctions& loops, NormRow& row,
                                     std::size_t columns, float inverse, float eps, int words) {
-  const float mean = (warp ? warp->sum(row) : loops.sum_of_row(row.data(), row.size())) * inverse;
-  loops.subtract(row.data(), mean, row.size(), row.data());
+  RowMoments of_row{};
+  of_row = order ? order->moments(std::span(row).first(columns))
+                 : RowMoments{loops.sum_of_row(row.data(), row.size()) * inverse, 0};
+  loops.subtract(row.data(), of_row.mean, row.size(), row.data());
   clear_padding(row, columns);
-  const float squares = warp ? warp->sum_of_squares(row) : loops.sum_of_squares(row.data(), row.size());
-  const float variance = std::fma(squares, inverse, eps);
-  return {mean, warp ? device_rsqrt(variance) : words_off(variance, rounded_rsqrt(variance), words)};
+  if (!order) of_row.squares = loops.sum_of_squares(row.data(), row.size());
+  const float variance = std::fma(of_row.squares, inverse, eps);
+  return {of_row.mean, order ? device_rsqrt(variance) : words_off(variance, rounded_rsqrt(variance), words)};
 }
 
-float rmsnorm_rsigma(const std::optional<WarpOrder>& warp, bool is_tuned, const RowFunctions& loops, const NormRow& row,
-                     float inverse, float eps, int words) {
-  if (!warp) {
+/// A tuned kernel of a device adds the mean's square to the variance again.
+float rmsnorm_rsigma(const std::optional<NormRowOrder>& order, const RowFunctions& loops, const NormRow& row,
+                     std::size_t columns, float inverse, float eps, int words) {
+  if (!order) {
     const float squares = std::fma(loops.sum_of_squares(row.data(), row.size()), inverse, eps);
     return words_off(squares, rounded_rsqrt(squares), words);
   }
-  if (!is_tuned) return device_rsqrt(std::fma(warp->sum_of_squares(row), inverse, eps));
-  const float mean = warp->sum(row) * inverse;
-  NormRow deviations(row.size());
-  loops.subtract(row.data(), mean, row.size(), deviations.data());
-  return device_rsqrt(std::fma(mean, mean, warp->sum_of_squares(deviations) * inverse) + eps);
+  const auto elements = std::span(row).first(columns);
+  if (!order->is_tuned()) return device_rsqrt(std::fma(order->sum_of_squares(elements), inverse, eps));
+  const auto [mean, squares] = order->moments(elements);
+  return device_rsqrt(std::fma(mean, mean, squares * inverse) + eps);
 }
 
 /// What a gradient is computed of: without a mean it is that of RMSNorm, which has no beta.
@@ -261,10 +205,11 @@ void device_gradient(const NormGradientCall& call, int threads) {
 }
 
 /// The order of a device's kernel, where its functions are asked for.
-std::optional<WarpOrder> warp_order(const OperatorOptions& options, const MatrixView& x, const FloatOutput& out) {
+std::optional<NormRowOrder> row_order(const OperatorOptions& options, NormRowOrder::Norm norm, const MatrixView& x,
+                                      const FloatOutput& out) {
   switch (options.functions) {
     case Functions::correctly_rounded: return {};
-    case Functions::hopper: return WarpOrder(x, out);
+    case Functions::hopper: return NormRowOrder(norm, x, out);
   }
   return {};
 }
@@ -285,14 +230,14 @@ void layernorm(const NormParameters& parameters, const MatrixView& x, const Matr
   const RowFunctions loops = row_functions();
   const NormRow g = gamma_row(parameters, gamma);
   const NormRow b = parameter_row(beta, 0);
-  const std::optional<WarpOrder> warp = warp_order(options, x, out);
+  const std::optional<NormRowOrder> order = row_order(options, NormRowOrder::Norm::layernorm, x, out);
   parallel_for(x.rows(), options.threads, [&](std::size_t first, std::size_t last) {
     NormRow row(padded(columns));
     for (std::size_t i = first; i < last; ++i) {
       checkpoint();
       read_piece(x, i * columns, columns, row.data());
       const NormStatistics of_row =
-          layernorm_statistics(warp, loops, row, columns, inverse, parameters.eps, options.function_words);
+          layernorm_statistics(order, loops, row, columns, inverse, parameters.eps, options.function_words);
       loops.scale(row.data(), of_row.rsigma, g.data(), b.data(), row.size(), row.data());
       write_piece(row.data(), columns, out, i * columns);
       write_number(of_row.mean, mean[i]);
@@ -311,14 +256,13 @@ void rmsnorm(const NormParameters& parameters, const MatrixView& x, const Matrix
   const DefaultEnvironment environment;
   const RowFunctions loops = row_functions();
   const NormRow g = gamma_row(parameters, gamma);
-  const std::optional<WarpOrder> warp = warp_order(options, x, out);
-  const bool is_tuned = is_tuned_rmsnorm(x);
+  const std::optional<NormRowOrder> order = row_order(options, NormRowOrder::Norm::rmsnorm, x, out);
   parallel_for(x.rows(), options.threads, [&](std::size_t first, std::size_t last) {
     NormRow row(padded(columns));
     for (std::size_t i = first; i < last; ++i) {
       checkpoint();
       read_piece(x, i * columns, columns, row.data());
-      const float factor = rmsnorm_rsigma(warp, is_tuned, loops, row, inverse, parameters.eps, options.function_words);
+      const float factor = rmsnorm_rsigma(order, loops, row, columns, inverse, parameters.eps, options.function_words);
       loops.scale(row.data(), factor, g.data(), nullptr, row.size(), row.data());
       write_piece(row.data(), columns, out, i * columns);
       write_number(factor, rsigma[i]);

@@ -147,7 +147,11 @@ for columns in (100, 256, 512):
 x = torch.from_numpy(normal(7, (4, 4096)))
 gelu = fp8lab.operators.activation("gelu", x, functions="hopper")
 assert (tex.gelu(x, None).numpy() == gelu).all() and (gelu != fp8lab.operators.activation("gelu", x)).any()
-assert tex.rmsnorm_fwd(x, x[0], 1e-5, None, None, tex.DType.kFloat32, 0, False)[0].shape == x.shape  # longer rows: rounded correctly
+y, _, rsigma = tex.rmsnorm_fwd(x, x[0], 1e-5, None, None, tex.DType.kFloat32, 0, False)
+assert (rsigma.numpy() == fp8lab.operators.rmsnorm(x, x[0], functions="hopper")[1]).all()
+assert tex.rmsnorm_bwd(x, x, rsigma, x[0], 0, False)[0].shape == x.shape  # gradients of longer rows: rounded correctly
+long = torch.zeros(4, 16385)
+assert tex.rmsnorm_fwd(long, long[0], 1e-5, None, None, tex.DType.kFloat32, 0, False)[0].shape == long.shape
 lists = [[torch.from_numpy(drawn(seed, (1000,)) + np.float32(shift))] for seed, shift in ((1, 0), (2, 0), (3, 0), (4, 2))]
 updated = [one[0].numpy().copy() for one in lists]
 zero = torch.zeros(1, dtype=torch.int32)

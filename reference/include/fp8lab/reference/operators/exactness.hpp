@@ -26,8 +26,8 @@ struct Exactness {
   std::string_view draws = {};  ///< on what both were measured
 };
 
-/// Whether every bit is a Hopper chip's with Functions::hopper: by the words of an H200 for norms (16 to 2048
-/// columns), for the functions that activations are made of, for Adam and l2norm().
+/// Whether every bit is a Hopper chip's with Functions::hopper: by the words of an H200 for norms (16 to 16384
+/// columns, gradients to 2048), for the functions that activations are made of, for Adam and l2norm().
 [[nodiscard]] bool is_exact_on_hopper(const Exactness& row);
 
 /// A row for each function, measured by tests/reference/operators/exactness.cpp against 50 digits.
