@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pages of the root and of docs/: the commands print what the pages show, the programs run, the links lead somewhere."""
 
+import functools
 import json
 import pathlib
 import re
@@ -39,6 +40,8 @@ def missing_lines(shown: list[str], printed: list[str]) -> list[str]:
     return []
 
 
+#: What a command prints, which pages have in common: it runs once.
+ran = functools.cache(run)
 #: Only the command line that pip installs has these.
 PYTHON_COMMANDS = ("effective-recipe",)
 #: Commands that take some ten seconds stand in blocks "console slow".
@@ -62,7 +65,7 @@ def test_a_command_prints_what_the_page_shows(page, block):
             [sys.executable, "-m", "fp8lab", *words.split()], capture_output=True, text=True, check=False, cwd=ROOT
         )
     else:
-        done = run(words)
+        done = ran(words)
     assert done.stderr == "" and done.returncode in (0, 1, 3)
     assert missing_lines(shown, done.stdout.splitlines()) == [], done.stdout
 
