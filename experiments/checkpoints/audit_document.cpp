@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "files/stored_file.hpp"
 #include "files/tensor_file.hpp"
 
 namespace fp8lab::experiments {
@@ -17,6 +18,13 @@ namespace {
 
 std::string counted_things(std::size_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+/// Sentences have names of tensors in them, which may be of any characters: those that move a cursor become blanks.
+std::string clean_words(std::string words) {
+  std::ranges::replace_if(
+      words, [](char letter) { return static_cast<unsigned char>(letter) < ' ' || letter == 0x7F; }, ' ');
+  return words;
 }
 
 Text intro_of_audit(const Audit& audit, const Checkpoint& quantized, const Recognition& recognition,
@@ -79,7 +87,7 @@ Table weights_table_of(const Audit& audit) {
   const bool is_long = audit.weights.size() > 60;
   const auto text_or_none = [](const std::string& text) { return text.empty() ? std::nullopt : std::optional(text); };
   return tabulate(audit.weights, {.name = "weights", .title = "Weights", .detail = is_long})
-      .column({"weight"}, &AuditedWeight::name)
+      .column({"weight"}, [](const AuditedWeight& one) { return in_one_line(one.name); })
       .column({"layout"}, &AuditedWeight::layout)
       .column({.name = "elements", .detail = true}, &AuditedWeight::elements)
       .column({.name = "recipe", .title = "made by"},
@@ -97,12 +105,12 @@ Table weights_table_of(const Audit& audit) {
               &AuditedWeight::sqnr_db)
       .column({.name = "loss_db", .title = "lost", .unit = "dB", .notation = Notation::fixed, .digits = 2},
               &AuditedWeight::loss_db)
-      .column({.name = "verdict", .detail = true}, &AuditedWeight::verdict);
+      .column({.name = "verdict", .detail = true}, [](const AuditedWeight& one) { return clean_words(one.verdict); });
 }
 
 Table warnings_table_of(const Audit& audit) {
   return tabulate(audit.misreads, {.name = "warnings", .title = "What loaders misread, though it is right"})
-      .column({"tensor"}, &Misread::tensor)
+      .column({"tensor"}, [](const Misread& one) { return in_one_line(one.tensor); })
       .column({"loaders"}, &Misread::loaders)
       .column({"words"}, &Misread::words);
 }
@@ -111,9 +119,9 @@ Table warnings_table_of(const Audit& audit) {
 
 Table findings_table_of(const std::vector<CheckpointFinding>& findings) {
   return tabulate(findings, {.name = "findings", .title = "What is wrong", .layout = TableLayout::records})
-      .column({"tensor"}, &CheckpointFinding::tensor)
+      .column({"tensor"}, [](const CheckpointFinding& one) { return in_one_line(one.tensor); })
       .column({"kind"}, [](const CheckpointFinding& one) { return name_of(one.kind); })
-      .column({"words"}, &CheckpointFinding::words)
+      .column({"words"}, [](const CheckpointFinding& one) { return clean_words(one.words); })
       .column({"where"},
               [](const CheckpointFinding& one) { return one.where.empty() ? std::nullopt : std::optional(one.where); })
       .column({.name = "loss_db", .title = "lost", .unit = "dB", .notation = Notation::fixed, .digits = 2},

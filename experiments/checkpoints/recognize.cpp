@@ -430,6 +430,10 @@ class Recognizer {
       }
     }
     if (tensor.name == "scaled_fp8") return;
+    if (tensor.elements() == 0) {  // there is nothing that a scale could be of
+      result_.plain.push_back(&tensor);
+      return;
+    }
     // 2. Codes that miss something.
     const bool fp8 = tensor.dtype.starts_with("F8_") && tensor.dtype != "F8_E8M0";
     const Layout* nearest = nullptr;

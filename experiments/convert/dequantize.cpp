@@ -74,7 +74,7 @@ class Dequantizing {
   }
   [[nodiscard]] std::string reason_of_nothing() const {
     if (!result_.left_out.empty()) {
-      return printable(result_.left_out.front().name) + ": " + result_.left_out.front().reason;
+      return named_reason(result_.left_out.front().name, result_.left_out.front().reason);
     }
     return arguments_.names.empty() ? "the model has no tensors" : "no tensor has such a name";
   }
@@ -233,6 +233,10 @@ nlohmann::json plain_config(nlohmann::json config) {
 
 DequantizeResult run_dequantize(const DequantizeArguments& arguments, const Progress& progress) {
   return Dequantizing(arguments, progress).run();
+}
+
+std::string named_reason(const std::string& name, const std::string& reason) {
+  return reason.starts_with(printable(name)) ? reason : printable(name) + ": " + reason;
 }
 
 }  // namespace fp8lab::experiments

@@ -51,4 +51,7 @@ struct DequantizeResult {
 /// where files cannot be read or written. Nothing is left then.
 [[nodiscard]] DequantizeResult run_dequantize(const DequantizeArguments& arguments, const Progress& progress = {});
 
+/// "name: reason"; the reason alone where it begins with the name.
+[[nodiscard]] std::string named_reason(const std::string& name, const std::string& reason);
+
 }  // namespace fp8lab::experiments

@@ -150,7 +150,7 @@ class Reencoder {
   }
   [[nodiscard]] std::string reason_of_nothing() const {
     if (result_.left_out.empty()) return "tensors names no weight";
-    return printable(result_.left_out.front().name) + ": " + result_.left_out.front().reason;
+    return named_reason(result_.left_out.front().name, result_.left_out.front().reason);
   }
 
   [[nodiscard]] static WeightFacts facts_of(const Weight& weight) {

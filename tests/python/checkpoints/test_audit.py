@@ -11,6 +11,7 @@ import os
 import pathlib
 
 import fp8lab
+import numpy as np
 import pytest
 from quantized_models import DAMAGE, LAYOUTS, original, right, write
 
@@ -74,3 +75,17 @@ def test_a_folder_of_checkpoints():
             if bool(findings) != is_told:
                 wrong[name, source is not None] = [(row["tensor"], row["kind"]) for row in findings]
     assert wrong == {}
+
+
+def test_a_name_moves_no_cursor_and_an_empty_tensor_is_not_accused(tmp_path):
+    tensors, config = copy.deepcopy(right("deepseek"))
+    name = "model.layers.0.mlp.up_proj.weight"
+    odd = "a\n\x1b[31mb.weight"
+    tensors[odd], tensors[odd + "_scale_inv"] = tensors.pop(name), ("F32", np.full((2, 2), np.nan, np.float32))
+    tensors.pop(name + "_scale_inv")
+    tensors["empty.weight"] = ("F8_E4M3", np.zeros((0, 128), np.uint8))
+    tensors["empty.weight_scale_inv"] = ("F32", np.zeros((0, 1), np.float32))
+    document, findings = audited(write(tmp_path, tensors, config))
+    assert [(row["tensor"], row["kind"]) for row in findings] == [("a\\n\\u001b[31mb.weight_scale_inv", "nan_scale")]
+    assert not set(str(document)) & {"\x1b"}
+    assert "empty.weight" not in str(document)
