@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <variant>
 
+#include "cluster.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/pack.hpp"
 #include "fp8lab/formats/text.hpp"
@@ -145,7 +146,8 @@ std::string run_experiment(const std::string& name, const py::dict& arguments, c
   ProgressBar bar;  // as the command line draws it
   const Context context{.progress = [&](double share) { bar(share); },
                         .bytes = [&](const BytesDone& bytes) { bar(bytes); },
-                        .note = [&](const std::string& line) { bar.note(line); }};
+                        .note = [&](const std::string& line) { bar.note(line); },
+                        .cluster = do_elsewhere};
   const Document document = reading([&] { return call->run(context); });
   bar.clear();
   if (!out) return json_of(document);
@@ -189,7 +191,7 @@ py::dict facts_of(const Experiment& experiment) {
 int run_words(const std::vector<std::string>& words) {
   std::vector<const char*> arguments{"fp8lab"};
   for (const std::string& word : words) arguments.push_back(word.c_str());
-  return experiments::run_command_line(static_cast<int>(arguments.size()), arguments.data());
+  return experiments::run_command_line(static_cast<int>(arguments.size()), arguments.data(), do_elsewhere);
 }
 
 /// The amaxes of arrays, one a step, by their names.

@@ -208,11 +208,11 @@ def check(
     plan : path, optional
         A folder for the plan's files, as compressed-tensors and ModelOpt read them.
     checkpoint : path, optional
-        A file where the result of each tensor of files is kept as soon as it is known.
+        A file where the result of each tensor of files, or weight of an audit, is kept as soon as it is known.
     resume : bool
         Go on from the checkpoint.
     scheduler : str or distributed.Client, optional
-        The scheduler of a Dask cluster, such as ``"tcp://HOST:PORT"``, whose workers measure: they read the same files
+        The scheduler of a Dask cluster, such as ``"tcp://HOST:PORT"``, whose workers do it: they read the same files
         by the same paths, and have this release of fp8lab. The result is the same to the byte, but for its date.
         ``pip install 'fp8lab[dask]'`` has what it needs.
     threads : int, optional

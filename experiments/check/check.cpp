@@ -102,15 +102,9 @@ std::optional<TensorStream> inputs_of_layers(const CheckArguments& arguments) {
   return inputs;
 }
 
-Cluster& cluster() {
-  static Cluster one;
-  return one;
-}
-
-void check_cluster(const CheckArguments& arguments) {
+void check_cluster(const CheckArguments& arguments, const Context& context) {
   if (!arguments.scheduler) return;
-  if (!cluster())
-    refuse("scheduler needs Python: the command line of the Python package has it (pip install '.[dask]')");
+  check_cluster(context);
   if (!std::holds_alternative<StoredTensors>(arguments.source)) {
     refuse("scheduler needs a model in files, which its workers read");
   }
@@ -168,15 +162,20 @@ CheckRun::CheckRun(CheckArguments arguments, Context context)
 
 CheckRun::~CheckRun() = default;
 
-std::vector<std::size_t> CheckRun::missing() const {
-  std::vector<std::size_t> all;
+std::vector<PartedRun::Part> CheckRun::missing() const {
+  std::vector<Part> all;
   for (std::size_t i = 0; i < stream_.count(); ++i) {
-    if (kept_->find(i) == nullptr) all.push_back(i);
+    if (kept_->find(i) == nullptr) all.push_back({i, stream_.facts(i).size()});
   }
   return all;
 }
 
-std::string CheckRun::line_of(std::size_t tensor) const { return line_of(tensor, {}); }
+std::string CheckRun::line_of(std::size_t part) const {
+  if (part >= stream_.count()) {
+    refuse("there are ", stream_.count(), " tensors here, and more where the run began");
+  }
+  return line_of(part, {});
+}
 
 std::string CheckRun::line_of(std::size_t tensor, const Progress& progress) const {
   const DefaultEnvironment environment;
@@ -231,13 +230,16 @@ CheckResult CheckRun::result() {
   return result;
 }
 
-void set_cluster(Cluster one) { cluster() = std::move(one); }
+void check_cluster(const Context& context) {
+  if (context.cluster) return;
+  refuse("scheduler needs Python: the command line of the Python package has it (pip install '.[dask]')");
+}
 
 CheckResult run_check(const CheckArguments& arguments, const Context& context) {
   const DefaultEnvironment environment;
-  check_cluster(arguments);
+  check_cluster(arguments, context);
   CheckRun run(arguments, context);
-  if (arguments.scheduler) cluster()(run);
+  if (arguments.scheduler) context.cluster(*arguments.scheduler, run);
   return run.result();
 }
 

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -16,6 +15,7 @@
 #include "kit/document.hpp"
 #include "kit/experiment.hpp"
 #include "kit/magnitudes.hpp"
+#include "kit/parted_run.hpp"
 #include "kit/tensor_source.hpp"
 
 namespace fp8lab::experiments {
@@ -127,24 +127,18 @@ struct CheckResult {
 /// all, and what TensorStream throws.
 [[nodiscard]] CheckResult run_check(const CheckArguments& arguments, const Context& context = {});
 
-/// A run in parts: tensors are measured one by one, in any order and in any process, each into a line of text, and the
-/// lines make the result. Which process measured what changes nothing in it.
-class CheckRun {
+/// A run whose parts are the tensors of the stream. Which process measured what changes nothing in the result.
+class CheckRun final : public PartedRun {
  public:
   /// Reads the headers of the files, and the checkpoint where the run goes on from one. Throws what run_check() throws.
   explicit CheckRun(CheckArguments arguments, Context context = {});
-  ~CheckRun();
-  CheckRun(CheckRun&&) = delete;  // and so no copies either
+  ~CheckRun() override;
 
   [[nodiscard]] const CheckArguments& arguments() const { return arguments_; }
   [[nodiscard]] const TensorStream& stream() const { return stream_; }
-  /// The tensors of the stream whose results are not known yet.
-  [[nodiscard]] std::vector<std::size_t> missing() const;
-  /// Measures a tensor: the line of its result, which any run over the same file takes.
-  [[nodiscard]] std::string line_of(std::size_t tensor) const;
-  /// Takes lines, and keeps them in the checkpoint. Those of a tensor that is known count once. Throws
-  /// std::invalid_argument for a line of another file or other recipes; `whose` says who measured.
-  void take(std::string_view lines, const std::string& whose);
+  [[nodiscard]] std::vector<Part> missing() const override;
+  [[nodiscard]] std::string line_of(std::size_t part) const override;
+  void take(std::string_view lines, const std::string& whose) override;
   /// Measures what is missing, and gives the result of all.
   [[nodiscard]] CheckResult result();
 
@@ -162,11 +156,8 @@ class CheckRun {
   double bytes_ = 0;   // of all tensors; 0 where they are of no file
 };
 
-/// Gives a run the lines of what it has not yet, measured by the cluster of the scheduler that its arguments name.
-using Cluster = std::function<void(CheckRun&)>;
-/// Sets what run_check() calls for a scheduler; without it, a scheduler is refused. For who embeds fp8lab in a program
-/// that has a library for clusters: once, before the first run.
-void set_cluster(Cluster cluster);
+/// Throws std::invalid_argument where a run asks for a scheduler and this process has no library for clusters.
+void check_cluster(const Context& context);
 
 /// The measures of one tensor of a stream by all recipes. `progress` is called on the calling thread.
 [[nodiscard]] CheckedTensor check_tensor(const TensorStream& stream, std::size_t tensor,

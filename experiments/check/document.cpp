@@ -515,16 +515,17 @@ void describe(CheckOptions& options, ArgumentList& list) {
       .by_default("no plan");
   list.add("plan", arguments.plan, "a folder where the plan is written as compressed-tensors and ModelOpt read it")
       .by_default("nothing is written");
-  list.add("checkpoint", arguments.checkpoint, "a file where the result of each tensor is kept as soon as it is known")
+  list.add("checkpoint", arguments.checkpoint,
+           "a file where the result of each tensor, or weight, is kept as soon as it is known")
       .by_default("nothing is kept")
       .needing({"file"});
   list.add("resume", arguments.resume, "go on from the checkpoint").needing({"checkpoint"});
   list.add("scheduler", arguments.scheduler,
-           "measure on the workers of a Dask cluster, which read the same files: tcp://HOST:PORT of its scheduler")
+           "measure or audit on the workers of a Dask cluster, which read the same files: tcp://HOST:PORT of its "
+           "scheduler")
       .called("ADDRESS")
       .by_default("this process measures")
-      .needing({"file"})
-      .excluding({"original"});
+      .needing({"file"});
   tensors.add_draws(list);
   tensors.add_shape(list);
   tensors.add_outliers(list);
@@ -558,13 +559,19 @@ std::optional<Document> audit_of(const CheckOptions& options, std::span<const Ch
       !recognition.weights.empty() || !recognition.incomplete.empty() || !recognition.method.empty();
   if (!is_quantized && !options.original) return {};
   if (!options.inputs.files.empty()) refuse("activations go with a model that is not quantized");
-  if (options.arguments.scheduler) refuse("scheduler goes with a model that is not quantized: an audit is one process");
+  const CheckArguments& arguments = options.arguments;
+  if (arguments.scheduler) check_cluster(context);
   std::optional<Checkpoint> original;
   if (options.original) original.emplace(*options.original);
   const Checkpoint* beside = original ? &*original : nullptr;
-  const Audit result =
-      audit(quantized, recognition, beside, {.threads = options.arguments.threads, .progress = context.progress});
-  return document_of(result, quantized, recognition, beside);
+  AuditRun run(quantized, recognition, beside,
+               {.threads = arguments.threads,
+                .progress = context.progress,
+                .checkpoint = arguments.checkpoint,
+                .resume = arguments.resume,
+                .kept = context.kept});
+  if (arguments.scheduler) context.cluster(*arguments.scheduler, run);
+  return document_of(run.result(), quantized, recognition, beside);
 }
 
 /// What is wrong with the files of a model that is measured, but for tensors that are not asked for.

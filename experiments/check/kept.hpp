@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "check/check.hpp"
+#include "kit/kept_lines.hpp"
 
 namespace fp8lab::experiments {
 
@@ -36,8 +36,6 @@ class KeptTensors {
 
  private:
   [[nodiscard]] std::string key_of(std::size_t tensor) const;
-  void read(const std::filesystem::path& path);
-  void write(std::string_view line) const;
   bool keep(const std::string& key, const CheckedTensor& result);
 
   const TensorStream* stream_;
@@ -47,7 +45,7 @@ class KeptTensors {
   std::vector<std::optional<CheckedTensor>> results_;
   std::size_t found_ = 0;
   double elements_ = 0;
-  std::optional<std::filesystem::path> path_;
+  KeptLines lines_;
 };
 
 }  // namespace fp8lab::experiments

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <span>
 #include <type_traits>
 
@@ -97,6 +98,12 @@ std::vector<float> read_floats(const Checkpoint& checkpoint, const StoredTensor&
   std::visit(append, matrix->values);
   return all;
 }
+
+float scalar_of(const Checkpoint& checkpoint, const StoredTensor& tensor) {
+  const std::vector<float> numbers = tensor.elements() == 1 ? read_floats(checkpoint, tensor) : std::vector<float>();
+  return numbers.empty() ? std::numeric_limits<float>::quiet_NaN() : numbers.front();
+}
+bool is_usable(float scale) { return std::isfinite(scale) && scale > 0; }
 
 CodedMatrix read_coded_matrix(const WeightReader& reader, std::uint64_t expert) {
   const Weight& weight = reader.weight();

@@ -42,6 +42,11 @@ void divide_columns(NumberMatrix& matrix, std::span<const float> scales);
 /// The numbers of a tensor of F32, BF16 or F16 in float32; empty where it is none, or its file ends before.
 [[nodiscard]] std::vector<float> read_floats(const Checkpoint& checkpoint, const StoredTensor& tensor);
 
+/// The number of a tensor of one element; NaN where it is none.
+[[nodiscard]] float scalar_of(const Checkpoint& checkpoint, const StoredTensor& tensor);
+/// Whether a static scale can be one: a positive number.
+[[nodiscard]] bool is_usable(float scale);
+
 /// One expert of a weight, or the weight. Throws as WeightReader does.
 [[nodiscard]] CodedMatrix read_coded_matrix(const WeightReader& reader, std::uint64_t expert);
 

@@ -323,7 +323,7 @@ Document run_stoppable(const Experiment& experiment, const Call& call, Context c
   }
 }
 
-int run(const Experiment& experiment, Options& options) {
+int run(const Experiment& experiment, Options& options, const Cluster& cluster) {
   std::vector<std::string> given;
   for (const auto& [argument, option] : options.options) {
     if (option->count() > 0) given.push_back(argument->name);
@@ -338,7 +338,7 @@ int run(const Experiment& experiment, Options& options) {
   if (options.html) check_file_writable(*options.html);
   const bool quiet = options.quiet;
   ProgressBar bar;
-  Context context;
+  Context context{.cluster = cluster};
   if (!quiet) {
     context.progress = [&](double share) { bar(share); };
     context.bytes = [&](const BytesDone& bytes) { bar(bytes); };
@@ -372,7 +372,7 @@ CLI::App& parent_of(CLI::App& app, const std::string& name) {
   return *added;
 }
 
-void add_experiment(CLI::App& app, const Experiment& experiment, Command& chosen) {
+void add_experiment(CLI::App& app, const Experiment& experiment, Command& chosen, const Cluster& cluster) {
   const auto options = std::make_shared<Options>(Options{.call = experiment.prepare()});
   const std::string word = experiment.name.substr(experiment.name.find(' ') + 1);
   CLI::App* command = parent_of(app, experiment.name).add_subcommand(word, experiment.summary);
@@ -388,8 +388,9 @@ void add_experiment(CLI::App& app, const Experiment& experiment, Command& chosen
       ->type_name("FILE");
   command->add_flag("--quiet", options->quiet, "print nothing; the exit status tells the result");
   command->add_flag("--json", options->json, "print JSON instead of text");
-  command->callback(
-      [&experiment, options, &chosen] { chosen = [&experiment, options] { return run(experiment, *options); }; });
+  command->callback([&experiment, options, &chosen, cluster] {
+    chosen = [&experiment, options, cluster] { return run(experiment, *options, cluster); };
+  });
 }
 
 // What the command line says of itself.
@@ -557,11 +558,11 @@ std::span<const PythonCommand> python_commands() {
   return commands;
 }
 
-int run_command_line(int argc, const char* const* argv) {
+int run_command_line(int argc, const char* const* argv, const Cluster& cluster) {
   std::signal(SIGXFSZ, SIG_IGN);         // a file that grows too large is an error to report, not the end
   const DefaultEnvironment environment;  // a parent process may have left another one of floating point
   try {
-    return command_of(argc, argv)();
+    return command_of(argc, argv, cluster)();
   } catch (const std::bad_alloc&) {
     return fail_for_memory(argv[1]);    // without a command, nothing takes memory
   } catch (const std::length_error&) {  // sizes that no memory has
@@ -576,7 +577,7 @@ int run_command_line(int argc, const char* const* argv) {
   }
 }
 
-Command command_of(int argc, const char* const* argv) {
+Command command_of(int argc, const char* const* argv, const Cluster& cluster) {
   // A command may ask its options when it runs: they live as long as it does.
   const auto app = std::make_shared<CLI::App>(
       "fp8lab computes what FP8 hardware computes, bit for bit, and measures what that costs.", "fp8lab");
@@ -584,7 +585,7 @@ Command command_of(int argc, const char* const* argv) {
   app->require_subcommand(1);
   app->footer("fp8lab help COMMAND explains a command.");
   Command chosen;
-  for (const Experiment& experiment : experiments()) add_experiment(*app, experiment, chosen);
+  for (const Experiment& experiment : experiments()) add_experiment(*app, experiment, chosen, cluster);
   for (const PythonCommand& command : python_commands()) {
     app->add_subcommand(std::string(command.name), std::string(command.summary) + " (needs Python)");
   }

@@ -12,6 +12,7 @@
 
 #include "kit/argument.hpp"
 #include "kit/document.hpp"
+#include "kit/parted_run.hpp"
 #include "kit/progress.hpp"
 
 namespace fp8lab::experiments {
@@ -22,6 +23,7 @@ struct Context {
   std::function<void(const BytesDone&)> bytes = {};   ///< the same of a run through files, in place of progress
   std::function<void(const std::string&)> note = {};  ///< a line about what is done; a terminal shows it at once
   std::function<void(const std::string&)> kept = {};  ///< a sentence about what is kept of a run that ended early
+  Cluster cluster = {};                               ///< does parts of a run elsewhere; Python has one
 };
 
 /// One call of an experiment: its arguments, to be set, and what it does with them.
