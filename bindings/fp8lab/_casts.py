@@ -158,10 +158,12 @@ def encode(
     array, source = as_floats(x, "x") if via is None else _as_chain_floats(x)
     own = as_format(format, "format")
     policy = as_profile(profile, "profile")
-    mode = _rounding(rounding, "rounding")
-    words, count = _random_bits(
-        random_bits, random_count, check_choice(random_sharing, "random_sharing", ("none", "ptx")), array.size
-    )
+    mode = None if rounding is None else _rounding(rounding, "rounding")
+    words, count = None, None
+    is_plain = random_bits is random_count is None and type(random_sharing) is str and random_sharing == "none"
+    if not is_plain:
+        sharing = check_choice(random_sharing, "random_sharing", ("none", "ptx"))
+        words, count = _random_bits(random_bits, random_count, sharing, array.size)
     number = check_threads(threads, array.size)
     result = output(out, array.shape, code_dtype(own, format))
     if out is not None:
