@@ -52,7 +52,7 @@ GemmDiagnosis diagnosed_gemm(const Operand& a, const Operand& b, const Array<std
                              const Array<float>& c, const Array<float>& bias, float scale_out,
                              std::size_t most_products, const std::optional<GemmRecipe>& expected,
                              const std::vector<std::pair<std::size_t, Array<std::uint8_t>>>& prefixes,
-                             std::vector<std::string> without) {
+                             std::vector<std::string> without, int threads) {
   doctor::GemmOutput out{.format = format ? format->format : binary32,
                          .words = std::as_bytes(view(words)),
                          .indices = std::move(indices),
@@ -61,8 +61,9 @@ GemmDiagnosis diagnosed_gemm(const Operand& a, const Operand& b, const Array<std
                          .scale_out = scale_out};
   for (const auto& [depth, own] : prefixes) out.prefixes.push_back({depth, std::as_bytes(view(own))});
   const py::gil_scoped_release release;
-  return diagnose_gemm(a, b, out,
-                       {.most_products = most_products, .expected = expected, .without = std::move(without)});
+  return diagnose_gemm(
+      a, b, out,
+      {.most_products = most_products, .expected = expected, .without = std::move(without), .threads = threads});
 }
 
 /// The words of the output by an explanation.
@@ -145,7 +146,7 @@ void bind_gemm_doctor(py::module_& module) {
   module.def("diagnose_gemm", &diagnosed_gemm, py::arg("a"), py::arg("b"), py::arg("words").noconvert(),
              py::arg("format"), py::arg("indices"), py::arg("c").noconvert(), py::arg("bias").noconvert(),
              py::arg("scale_out"), py::arg("most_products"), py::arg("expected"), py::arg("prefixes"),
-             py::arg("without"));
+             py::arg("without"), py::arg("threads"));
   module.def(
       "gemm_words",
       [](const GemmRecipe& recipe, const Departures& departures, const Operand& a, const Operand& b,

@@ -815,6 +815,7 @@ def diagnose_gemm(
     expected: GemmRecipe | None,
     prefixes: Sequence[tuple[int, NDArray[np.uint8]]],
     without: Sequence[str],
+    threads: int,
 ) -> GemmDiagnosis: ...
 def gemm_words(
     recipe: GemmRecipe,

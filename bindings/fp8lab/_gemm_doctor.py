@@ -21,6 +21,7 @@ from fp8lab._arrays import (
     check_choice,
     check_int,
     check_real,
+    check_threads,
     check_unread,
     code_dtype,
     contiguous,
@@ -543,6 +544,7 @@ def diagnose_gemm(
     expected: Any = None,
     most_products: int = 2**27,
     prefixes: Mapping[int, Any] | None = None,
+    threads: int | None = None,
 ) -> GemmDiagnosis:
     """Tell how a GEMM came to its output: tensor core, promotion, split-K, order, scales, addition of c and bias,
     rounding; or what is wrong with it.
@@ -572,6 +574,8 @@ def diagnose_gemm(
         Outputs of the same GEMM over the first so many elements of K, whole blocks and tiles of scales, of the shape
         and element type of ``out``. Where nothing explains ``out``, they tell where along K the first difference
         enters (``first_difference``): what is expected, or else a plain GEMM, explains those before.
+    threads : int, optional
+        How many threads compute hypotheses; all cores if left out. No result depends on it.
 
     Returns
     -------
@@ -603,6 +607,7 @@ def diagnose_gemm(
         _expected_gemm(expected),
         [(depth, _prefix_words(own, depth, out, shape)) for depth, own in _prefixes(prefixes)],
         [],
+        check_threads(threads),
     )
     return GemmDiagnosis(found, formats, format)
 

@@ -384,6 +384,7 @@ def doctor_gemm(
     expected_profile: ProfileName | Profile | None = None,
     shown: int = 10,
     most_products: int = 134217728,
+    threads: int | None = None,
     probe: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> Document: ...

@@ -185,7 +185,8 @@ DoctorGemmResult run_doctor_gemm(const DoctorGemmArguments& arguments) {
   result.diagnosis = diagnose_gemm(a, b, out,
                                    {.most_products = arguments.most_products,
                                     .most_shown = arguments.most_shown,
-                                    .expected = expected_of(arguments)});
+                                    .expected = expected_of(arguments),
+                                    .threads = arguments.threads});
   const bool are_codes = a.format.bits() <= 8 && b.format.bits() <= 8;
   const std::vector<doctor::GemmExplanation>& all = result.diagnosis.explanations;
   result.probed = std::min(all.size(), std::clamp<std::size_t>(result.diagnosis.tied, 2, most_probed));

@@ -34,6 +34,7 @@ struct DoctorGemmArguments {
   std::optional<ChosenProfile> expected_profile = {};
   std::size_t most_shown = 10;  ///< explanations, and elements
   std::size_t most_products = std::size_t{1} << 27;
+  int threads = 1;
   std::optional<std::filesystem::path> probe = {};  ///< where inputs are written that part explanations
 };
 

@@ -206,6 +206,7 @@ void describe(DoctorGemmArguments& arguments, ArgumentList& list) {
       .needing({"expected"});
   list.add("shown", arguments.most_shown, "how many explanations and elements to list");
   list.add("most_products", arguments.most_products, "how many products to compute in the end, which bounds the time");
+  list.add_threads(arguments.threads);
   list.add(
           "probe", arguments.probe,
           "where to write inputs on which the explanations differ, or where there is none, that tell where along K the "

@@ -616,3 +616,17 @@ def test_prefixes_of_scaled_operands_have_their_scales():
         assert found.first_difference == (256, 512), found
         with pytest.raises(ValueError, match="a prefix has a multiple of 128 elements of K"):
             fp8lab.diagnose_gemm(a, b, wrong, prefixes={64: cut}, **scales)
+
+
+def test_no_diagnosis_depends_on_the_threads():
+    rng = np.random.default_rng(8)
+    a, b = (fp8lab.encode(rng.standard_normal((rows, 512)).astype(np.float32), "e4m3") for rows in (48, 40))
+    right = fp8lab.gemm(a, b, "hopper_wgmma_fp8", promote_k=128)
+    one = right.copy()
+    one[3, 5] += 1
+    for out in (right, one, np.asarray(right * np.float32(1.5)), np.asarray(right.T[:, ::-1]).reshape(48, 40)):
+        told = [fp8lab.diagnose_gemm(a, b, out, threads=threads) for threads in (1, 2, 5)]
+        assert len({str(one) for one in told}) == 1
+        assert len({repr(one.shown) for one in told}) == len({one.searched for one in told}) == 1
+    with pytest.raises(ValueError, match="threads must be from 1 to 1024, not 0"):
+        fp8lab.diagnose_gemm(a, b, right, threads=0)

@@ -424,7 +424,7 @@ def test_without_its_departure_a_defect_has_another_verdict(name, monkeypatch):
             return getattr(core, one)
 
         def diagnose_gemm(self, *args):
-            return core.diagnose_gemm(*args[:-1], left_out)
+            return core.diagnose_gemm(*args[:-2], left_out, args[-1])
 
     def mutated(asked, defect):
         left_out[:] = [defect]

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
 
 #include "fp8lab/formats/encode.hpp"
 #include "gemm/plain_rows.hpp"
@@ -18,18 +19,23 @@ constexpr std::size_t rows_at_once = 128;
 DequantizedOperand::DequantizedOperand(const Operand& from, StepType type)
     : format_(type == StepType::to_float16 ? binary16 : bfloat16), rows_(from.rows), depth_(from.depth) {
   const float of_tensor = from.tensor_scale.factor / from.tensor_scale.divisor;
-  words_.reserve(rows_ * depth_);
+  words_.resize(rows_ * depth_);
+  std::vector<float> values(std::min(rows_at_once, rows_) * depth_);
   for (std::size_t first = 0; first < rows_; first += rows_at_once) {
     std::vector<std::size_t> numbers(std::min(rows_at_once, rows_ - first));
     std::iota(numbers.begin(), numbers.end(), first);
     const PlainRows rows(from, numbers, depth_, {});
     for (std::size_t i = 0; i < numbers.size(); ++i) {
+      const std::vector<double> row = rows.values(i);
       for (std::size_t k = 0; k < depth_; ++k) {
-        float x = static_cast<float>(rows.value(i, k)) * rows.block_scale(i, k);
+        float x = static_cast<float>(row[k]) * rows.block_scale(i, k);
         x = x * rows.tile_scale(i, k) * rows.row_scale(i) * of_tensor;
-        words_.push_back(static_cast<std::uint16_t>(encode(format_, cuda_nosat_policy, x)));
+        values[i * depth_ + k] = x;
       }
     }
+    const std::size_t count = numbers.size() * depth_;
+    encode(format_, cuda_nosat_policy, std::span<const float>(values).first(count),
+           std::span(words_).subspan(first * depth_, count));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <span>
 #include <variant>
 
 #include "fp8lab/formats/decode.hpp"
@@ -283,6 +284,21 @@ double PlainRows::value(std::size_t entry, std::size_t k) const {
   const std::size_t at = entry * depth_ + k;
   if (!bytes_.empty()) return decode(operand_.format, bytes_[at]);
   return words_.empty() ? floats_[at] : decode(operand_.format, words_[at]);
+}
+
+std::vector<double> PlainRows::values(std::size_t entry) const {
+  const auto row = [&](const auto& all) { return std::span(all).subspan(entry * depth_, depth_); };
+  if (bytes_.empty() && words_.empty()) {
+    const auto own = row(floats_);
+    return {own.begin(), own.end()};
+  }
+  std::vector<float> values(depth_);  // every code of 16 bits and fewer is a float32
+  if (!bytes_.empty()) {
+    decode(operand_.format, row(bytes_), std::span(values));
+  } else {
+    decode(operand_.format, row(words_), std::span(values));
+  }
+  return {values.begin(), values.end()};
 }
 
 Operand with_scale_type(Operand operand) {

@@ -57,6 +57,8 @@ class PlainRows {
   [[nodiscard]] float row_scale(std::size_t entry) const;
   [[nodiscard]] const TensorScale& tensor_scale() const { return operand_.tensor_scale; }
   [[nodiscard]] double value(std::size_t entry, std::size_t k) const;
+  /// The values of a row.
+  [[nodiscard]] std::vector<double> values(std::size_t entry) const;
   [[nodiscard]] std::size_t count() const { return rows_.size(); }
   [[nodiscard]] std::size_t depth() const { return depth_; }
 

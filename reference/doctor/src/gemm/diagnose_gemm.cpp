@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "gemm/dequantized.hpp"
 #include "gemm/prefix.hpp"
@@ -67,7 +68,7 @@ class GemmDoctor {
     if (!expected) return;
     result.expected = describe(expected->recipe);
     const bool is_first = found.whole && found.candidates.front().is_like(*expected);
-    const auto whole = found.whole && !is_first ? whole_output(*expected, problem_) : found.whole;
+    const auto whole = found.whole && !is_first ? whole_output(*expected, problem_, options_.threads) : found.whole;
     if (whole) {
       result.expected_checked = whole->size();
       result.expected_unexplained = problem_.count_unexplained(*whole);
@@ -231,6 +232,7 @@ GemmDiagnosis diagnose_gemm(const Operand& a, const Operand& b, const GemmOutput
                             const GemmDoctorOptions& options) {
   const DefaultEnvironment environment;
   if (options.most_products == 0) refuse("most_products must be at least 1");
+  check_threads(options.threads);
   const Operand left = with_scale_type(a);
   const Operand right = with_scale_type(b);
   GemmDiagnosis found = GemmDoctor(left, right, out, options).run();

@@ -69,9 +69,9 @@ void narrow(AllowedFactors& all, const GemmRecipe& recipe, std::uint64_t word, f
 std::vector<AllowedFactors> intervals_of(const GemmProblem& problem, const GemmScorer& scorer,
                                          std::vector<GemmCandidate>& bases, std::span<const std::size_t> elements) {
   std::vector<AllowedFactors> all(bases.size(), {-endless, endless});
-  constexpr std::size_t at_once = 128;
-  for (std::size_t first = 0; first < elements.size(); first += at_once) {
-    const auto some = elements.subspan(first, std::min(at_once, elements.size() - first));
+  constexpr std::size_t batch = GemmScorer::batch;  // so that one thread at a time narrows a candidate's
+  for (std::size_t first = 0; first < elements.size(); first += batch) {
+    const auto some = elements.subspan(first, std::min(batch, elements.size() - first));
     scorer.compute(bases, some, [&](const GemmCandidate& one, std::size_t i, float result) {
       const auto number = static_cast<std::size_t>(&one - bases.data());
       narrow(all[number], one.recipe, problem.word(some[i]), result);

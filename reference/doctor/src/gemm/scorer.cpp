@@ -2,16 +2,16 @@
 #include "gemm/scorer.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <numeric>
+#include <utility>
 
+#include "fp8lab/formats/parallel.hpp"
 #include "gemm/dequantized.hpp"
 
 namespace fp8lab::doctor {
 namespace {
-
-/// Elements whose rows are gathered at a time.
-constexpr std::size_t batch = 128;
 
 /// Rows i and i + 8 of each 16 in each other's place; one that has no other stays.
 void exchange(std::vector<std::size_t>& rows, std::size_t count) {
@@ -136,7 +136,27 @@ void GemmScorer::compute(std::vector<GemmCandidate>& candidates, std::span<const
   if (elements.empty()) return;
   std::map<Key, std::vector<GemmCandidate*>> groups;
   for (GemmCandidate& one : candidates) groups[key_of(one)].push_back(&one);
-  for (const auto& [key, group] : groups) compute_group(group, elements, false, use);
+  // Each group with each batch, dealt out to the threads in turns: groups that follow each other take like times.
+  std::vector<std::pair<const std::vector<GemmCandidate*>*, std::size_t>> tasks;
+  for (const auto& [key, group] : groups) {
+    for (std::size_t first = 0; first < elements.size(); first += batch) tasks.emplace_back(&group, first);
+  }
+  const auto threads = static_cast<std::size_t>(threads_);
+  std::vector<std::size_t> order;
+  for (std::size_t thread = 0; thread < threads; ++thread) {
+    for (std::size_t task = thread; task < tasks.size(); task += threads) order.push_back(task);
+  }
+  parallel_for(
+      tasks.size(), threads_,
+      [&](std::size_t begin, std::size_t end) {
+        for (const std::size_t task : std::span(order).subspan(begin, end - begin)) {
+          const auto [group, first] = tasks[task];
+          const auto some = elements.subspan(first, std::min(batch, elements.size() - first));
+          compute_group(*group, some, false,
+                        [&](GemmCandidate& one, std::size_t i, float result) { use(one, first + i, result); });
+        }
+      },
+      1);
 }
 
 /// The values that a tile goes on from, of elements in that tile: the accumulators of another one.
@@ -233,24 +253,17 @@ std::vector<float> GemmScorer::accumulators(const GemmCandidate& candidate,
 }
 
 void GemmScorer::score(std::vector<GemmCandidate>& candidates, std::span<const std::size_t> elements) const {
-  for (std::size_t first = 0; first < elements.size(); first += batch) {
-    const auto some = elements.subspan(first, std::min(batch, elements.size() - first));
-    compute(candidates, some, [&](GemmCandidate& one, std::size_t i, float result) {
-      if (word_of(one.recipe, result) == problem_.word(some[i])) ++one.matches;
-    });
-  }
+  compute(candidates, elements, [&](GemmCandidate& one, std::size_t i, float result) {
+    if (word_of(one.recipe, result) == problem_.word(elements[i])) ++std::atomic_ref(one.matches);
+  });
 }
 
 std::vector<std::uint64_t> GemmScorer::words(const GemmCandidate& candidate,
                                              std::span<const std::size_t> elements) const {
   std::vector<GemmCandidate> one{candidate};
   std::vector<std::uint64_t> words(elements.size());
-  for (std::size_t first = 0; first < elements.size(); first += batch) {
-    const auto some = elements.subspan(first, std::min(batch, elements.size() - first));
-    compute(one, some, [&](const GemmCandidate& by, std::size_t i, float result) {
-      words[first + i] = word_of(by.recipe, result);
-    });
-  }
+  compute(one, elements,
+          [&](const GemmCandidate& by, std::size_t i, float result) { words[i] = word_of(by.recipe, result); });
   return words;
 }
 

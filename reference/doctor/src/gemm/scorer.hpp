@@ -16,8 +16,11 @@ namespace fp8lab::doctor {
 
 class GemmScorer {
  public:
+  /// Elements whose rows are gathered at a time.
+  static constexpr std::size_t batch = 32;
+
   /// The problem must outlive it.
-  explicit GemmScorer(const GemmProblem& problem) : problem_(problem) {}
+  explicit GemmScorer(const GemmProblem& problem, int threads = 1) : problem_(problem), threads_(threads) {}
 
   /// The facts of a candidate on which its partial sums depend.
   using Key = std::tuple<Turned, BlockReading, BlockReading, std::size_t, const MmaModel*, std::size_t, std::size_t,
@@ -26,9 +29,10 @@ class GemmScorer {
   [[nodiscard]] Key key_of(const GemmCandidate& one) const;
 
   using Use = std::function<void(GemmCandidate& candidate, std::size_t i, float result)>;
-  /// Calls use(candidate, i, result) for all candidates and elements[i]: the result is not yet rounded to the output.
-  /// Partial sums are computed once for all
-  /// candidates that need them, and sums of these once for neighbours that differ in the epilogue alone.
+  /// Calls use(candidate, i, result) for all candidates and elements[i], at a time from several threads, but for a
+  /// candidate and elements of one `batch` from one: the result is not yet rounded to the output. Partial sums are
+  /// computed once for all candidates that need them, and sums of these once for neighbours that differ in the epilogue
+  /// alone.
   void compute(std::vector<GemmCandidate>& candidates, std::span<const std::size_t> elements, const Use& use) const;
   /// Adds the elements that each candidate explains to its matches.
   void score(std::vector<GemmCandidate>& candidates, std::span<const std::size_t> elements) const;
@@ -46,6 +50,7 @@ class GemmScorer {
   [[nodiscard]] float factor_of(const GemmCandidate& one, std::size_t element) const;
 
   const GemmProblem& problem_;
+  int threads_;
 };
 
 /// The words of elements by an explanation: of all, or of `out.indices`. What is there is not looked at.

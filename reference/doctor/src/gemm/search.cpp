@@ -84,7 +84,7 @@ GemmSearcher::GemmSearcher(const GemmProblem& problem, const GemmDoctorOptions& 
     : problem_(problem),
       options_(options),
       dequantized_(dequantized),
-      scorer_(problem),
+      scorer_(problem, options.threads),
       stages_(problem, dequantized, options.without) {
   for (const std::string& name : options.without) static_cast<void>(find_gemm_departure(name));
   if (options.expected) expected_ = expected_candidate(*options.expected, problem);
@@ -333,7 +333,7 @@ void GemmSearcher::check_whole(GemmFindings& found, std::vector<std::size_t>& or
   for (std::size_t next = 0; next < candidates.size() && compared.size() < most_wholes;) {
     const GemmCandidate h = candidates[next];
     compared.push_back(h);
-    auto whole = whole_output(candidates[next], problem_);
+    auto whole = whole_output(candidates[next], problem_, options_.threads);
     if (!whole && (!found.whole || candidates[next].matches == found.checked)) {  // it explains more than the others
       found.whole.reset();
       best = h;

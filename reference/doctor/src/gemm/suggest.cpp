@@ -99,9 +99,11 @@ class NearGemm {
       double sum = 0;
       double squares = 0;
       double scale = 1;
+      const std::vector<double> of_x = x.values(i);
+      const std::vector<double> of_y = y.values(i);
       for (std::size_t k = 0; k < a.depth; ++k) {
         if (k % granule == 0) scale = of_a.along(i, k) * of_b.along(i, k) * factor;
-        const double product = x.value(i, k) * y.value(i, k) * scale;
+        const double product = of_x[k] * of_y[k] * scale;
         use(i, k, product);
         sum += product;
         squares += product * product;

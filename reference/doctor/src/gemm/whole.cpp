@@ -40,14 +40,15 @@ std::vector<std::uint64_t> words_by(const GemmRecipe& recipe, const Operand& a, 
 
 }  // namespace
 
-std::optional<std::vector<std::uint64_t>> whole_output(const GemmCandidate& candidate, const GemmProblem& problem) {
+std::optional<std::vector<std::uint64_t>> whole_output(const GemmCandidate& candidate, const GemmProblem& problem,
+                                                       int threads) {
   const Operand& a = problem.a();
   const Operand& b = problem.b();
   const GemmOutput& out = problem.out();
   if (!is_quick(candidate, a, b)) return std::nullopt;
   GemmRecipe recipe = candidate.recipe;
   recipe.dequantized = StepType::as_given;  // the operands are
-  const GemmCall call{.c = out.c, .bias = out.bias, .scale_out = out.scale_out};
+  const GemmCall call{.c = out.c, .bias = out.bias, .scale_out = out.scale_out, .threads = threads};
   if (out.format.bits() <= 8) return words_by<std::uint8_t>(recipe, a, b, call);
   if (out.format.bits() <= 16) return words_by<std::uint16_t>(recipe, a, b, call);
   return words_by<float>(recipe, a, b, call);

@@ -13,6 +13,6 @@ namespace fp8lab::doctor {
 
 /// The words of all elements, row-major, by a candidate that is composed as gemm() composes; nothing where it is not.
 [[nodiscard]] std::optional<std::vector<std::uint64_t>> whole_output(const GemmCandidate& candidate,
-                                                                     const GemmProblem& problem);
+                                                                     const GemmProblem& problem, int threads);
 
 }  // namespace fp8lab::doctor

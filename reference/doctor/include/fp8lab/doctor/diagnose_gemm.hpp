@@ -165,6 +165,7 @@ struct GemmDoctorOptions {
   std::optional<GemmRecipe> expected = {};
   /// Names of departures that are not searched: what is said without a row of the table.
   std::vector<std::string> without = {};
+  int threads = 1;  ///< that compute hypotheses; no result depends on it
 };
 
 /// Names the tensor core, promotion, split-K, order, use of scales and rounding by which the output follows from its
@@ -174,9 +175,10 @@ struct GemmDoctorOptions {
 /// without. Where only the sieve is explained, all are tried on elements that contradict what explains it. Where
 /// nothing explains the output, codes are dequantized to 16 bits, and multiplied so.
 ///
-/// Throws std::invalid_argument where a and b differ in K, the output, c or the bias has another size, nothing is known
-/// of the output, or no model takes the operands; for float64; and where the expected GEMM is none that gemm() has of
-/// such operands, adds c exactly, has both scales of tiles and rows without a scale_order, or rounds stochastically.
+/// Throws std::invalid_argument as check_threads() does, and where a and b differ in K, the output, c or the bias has
+/// another size, nothing is known of the output, or no model takes the operands; for float64; and where the expected
+/// GEMM is none that gemm() has of such operands, adds c exactly, has both scales of tiles and rows without a
+/// scale_order, or rounds stochastically.
 [[nodiscard]] GemmDiagnosis diagnose_gemm(const Operand& a, const Operand& b, const GemmOutput& out,
                                           const GemmDoctorOptions& options = {});
 
