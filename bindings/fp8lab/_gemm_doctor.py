@@ -575,7 +575,7 @@ def diagnose_gemm(
         and element type of ``out``. Where nothing explains ``out``, they tell where along K the first difference
         enters (``first_difference``): what is expected, or else a plain GEMM, explains those before.
     threads : int, optional
-        How many threads compute hypotheses; all cores if left out. No result depends on it.
+        They compute hypotheses. All cores if left out; no result depends on it.
 
     Returns
     -------
