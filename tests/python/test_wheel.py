@@ -31,6 +31,18 @@ def test_wheels_are_configured_for_every_python_that_the_package_takes():
     assert told["tool"]["cibuildwheel"]["manylinux-x86_64-image"] == f"manylinux_{glibc.replace('.', '_')}"
 
 
+def test_the_build_backend_warns_of_no_setting(tmp_path):
+    pytest.importorskip("scikit_build_core")
+    program = "import sys; from scikit_build_core.build import prepare_metadata_for_build_wheel as p; p(sys.argv[1])"
+    told = subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
+    assert told.returncode == 0, told.stderr
+    words = re.findall("warning|deprecated|experimental", told.stdout + told.stderr, re.IGNORECASE)
+    assert not words, told.stdout + told.stderr
+    version = re.search(r"project\(fp8lab VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
+    (metadata,) = tmp_path.glob("*.dist-info/METADATA")
+    assert f"\nVersion: {version}\n" in metadata.read_text()
+
+
 def test_cibuildwheel_reads_the_configuration():
     pytest.importorskip("cibuildwheel")
     command = [sys.executable, "-m", "cibuildwheel", "--print-build-identifiers", "--platform", "linux", str(ROOT)]
