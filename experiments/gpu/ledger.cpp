@@ -403,8 +403,8 @@ Ledger parse_ledger(const std::string& text) {
   if (root.is_discarded()) refuse("it is not JSON, or a part of it is missing");
   try {
     return ledger_of(root);
-  } catch (const nlohmann::json::exception& error) {
-    refuse("its JSON does not have the form of a ledger: ", printable(error.what()));
+  } catch (const nlohmann::json::exception&) {
+    refuse("its JSON does not have the form of a ledger: a key is missing in it, or a value has another type");
   }
 }
 

@@ -247,7 +247,9 @@ std::size_t second_column(std::string_view line) {
   constexpr std::size_t options = 30;  // CLI11's width of the first column
   const std::size_t lead = std::min(line.find_first_not_of(' '), line.size());
   if (lead >= options) return lead;
-  if (!line.starts_with("  fp8lab ") && line.size() > options && line[options - 1] == ' ') return options;
+  const bool is_paragraph = lead == 0;
+  const bool is_example = line.starts_with("  fp8lab ");
+  if (!is_paragraph && !is_example && line.size() > options && line[options - 1] == ' ') return options;
   const std::size_t gap = line.find("   ", lead);
   return gap == std::string_view::npos ? 0 : line.find_first_not_of(' ', gap);
 }

@@ -44,16 +44,18 @@ font:15px/1.5 system-ui,sans-serif}
 .fp8lab dt{font-weight:600;margin-top:8px}.fp8lab dd{margin:0 0 0 18px;overflow-wrap:anywhere}
 )css";
 
-/// What a page alone has: its ground, its measure, and how it is printed.
+/// What a page alone has: its ground, its measure, a shadow where a table goes on beyond the screen, and how it is
+/// printed.
 inline constexpr std::string_view page_colors = R"css(:root{color-scheme:light dark}
-body{margin:0;background:#fff;color:#1a1a1a}
-@media screen and (prefers-color-scheme:dark){body{background:#16181c;color:#e8e8e8}}
-main{max-width:1080px;margin:0 auto;padding:16px}
+body{--ground:#fff;--shade:#0004;margin:0;background:var(--ground);color:#1a1a1a}
+@media screen and (prefers-color-scheme:dark){body{--ground:#16181c;--shade:#fff5;color:#e8e8e8}}
+main{max-width:1248px;margin:0 auto;padding:16px}
 h1{font-size:24px;margin:8px 0}h2{font-size:19px;margin:26px 0 6px}h3{font-size:16px;margin:20px 0 6px}
 main p{max-width:76ch;overflow-wrap:anywhere}
 details{margin:10px 0}summary{cursor:pointer}
 article+article{border-top:2px solid var(--line);margin-top:32px}
 a{color:inherit}
+@media screen{.scroll{background:linear-gradient(90deg,var(--ground) 60%,transparent) left/40px 100% no-repeat local,linear-gradient(270deg,var(--ground) 60%,transparent) right/40px 100% no-repeat local,linear-gradient(90deg,var(--shade),transparent) left/10px 100% no-repeat scroll,linear-gradient(270deg,var(--shade),transparent) right/10px 100% no-repeat scroll}}
 .sortable thead th{cursor:pointer;white-space:nowrap}
 .sortable thead th:focus-visible{outline:2px solid var(--c0)}
 .sortable th[aria-sort=ascending]::after{content:" \2191"}.sortable th[aria-sort=descending]::after{content:" \2193"}

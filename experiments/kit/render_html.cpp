@@ -8,6 +8,7 @@
 #include <span>
 
 #include "fp8lab/formats/environment.hpp"
+#include "kit/experiment.hpp"
 #include "kit/page_style.hpp"
 #include "kit/render.hpp"
 
@@ -133,25 +134,31 @@ std::string rows_html(const Table& table, const PageStyle& style) {
   return html + "</tbody></table>";
 }
 
+/// Details are left out: they have for programs what the others say in words.
 std::string records_html(const Table& table, const PageStyle& style) {
   std::string html = "<dl>\n";
   for (std::size_t row = 0; row < std::min(table.rows(), style.rows); ++row) {
     for (const Column& column : table.columns) {
+      if (column.head.detail && !table.detail) continue;
       const bool is_first = &column == table.columns.data();
       const std::string value = escaped_html(cell_text(column, row));
       const std::string heading = column.head.title.empty() ? "" : escaped_html(heading_of(column.head)) + ": ";
-      html += is_first
-                  ? "<dt>" + value + "</dt>\n"
-                  : std::string("<dd") + (column.head.detail ? " class=\"d\"" : "") + ">" + heading + value + "</dd>\n";
+      html += is_first ? "<dt>" + value + "</dt>\n" : "<dd>" + heading + value + "</dd>\n";
     }
   }
   return html + "</dl>";
 }
 
+/// Whether columns are hidden until the box above the table is ticked.
+bool has_hidden_columns(const Table& table) {
+  return table.layout == TableLayout::rows && !table.detail &&
+         std::ranges::any_of(table.columns, [](const Column& one) { return one.head.detail; });
+}
+
 std::string body_html(const Table& table, const PageStyle& style) {
   if (table.rows() == 0 || table.columns.empty()) return "<p>none</p>\n";
   std::string html = "<div class=\"t\">";
-  if (!table.detail && std::ranges::any_of(table.columns, [](const Column& one) { return one.head.detail; })) {
+  if (has_hidden_columns(table)) {
     html += "<label class=\"all\"><input type=\"checkbox\"> all columns</label>";
   }
   html += "<div class=\"scroll" + std::string(table.detail ? " every" : "") + "\">" +
@@ -441,6 +448,12 @@ bool is_detail_section(const Section& section) {
       section);
 }
 
+/// A name, such as rounds_to_it, as a heading.
+std::string in_words(std::string name) {
+  std::ranges::replace(name, '_', ' ');
+  return name;
+}
+
 std::string section_html(const Section& section, const PageStyle& style, int level) {
   return std::visit(
       [&](const auto& kind) {
@@ -448,8 +461,8 @@ std::string section_html(const Section& section, const PageStyle& style, int lev
         if (!is_detail_section(section)) {
           return "<section>\n" + heading_html(kind.title, level) + body + "</section>\n";
         }
-        return "<details><summary>" + escaped_html(kind.title.empty() ? kind.name : kind.title) + "</summary>\n" +
-               body + "</details>\n";
+        return "<details><summary>" + escaped_html(kind.title.empty() ? in_words(kind.name) : kind.title) +
+               "</summary>\n" + body + "</details>\n";
       },
       section);
 }
@@ -493,13 +506,10 @@ std::string page_with(const std::string& title, const std::string& body) {
          std::string(page_script) + "</script>\n</body>\n</html>\n";
 }
 
-/// The command that gives such a document. Those of the group `verify` have a space behind that word.
+/// The command that gives such a document.
 std::string command_of(const Document& document) {
-  std::string name = document.experiment;
-  std::ranges::replace(name, '_', '-');
-  constexpr std::string_view group = "verify-";
-  if (name.starts_with(group)) name[group.size() - 1] = ' ';
-  return "fp8lab " + name;
+  const auto known = std::ranges::find(experiments(), document.experiment, &Experiment::identifier);
+  return "fp8lab " + (known == experiments().end() ? document.experiment : known->name);
 }
 
 /// The document as its JSON says it: valid UTF-8, and the numbers that a reader of the JSON has.

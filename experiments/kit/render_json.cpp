@@ -5,13 +5,16 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <string_view>
 
 #include "fp8lab/formats/environment.hpp"
+#include "fp8lab/formats/refuse.hpp"
 #include "kit/render.hpp"
 
 namespace fp8lab::experiments {
 namespace {
 
+constexpr std::string_view no_document = "this is not the JSON of a document: ";
 constexpr std::array notations{"general", "fixed", "scientific", "percent"};
 constexpr std::array layouts{"rows", "records"};
 constexpr std::array types{"text", "integer", "number", "flag"};  // in the order of Column::values
@@ -271,6 +274,20 @@ Json json_from(const Parsed& json) {
   return result;
 }
 
+/// Throws where a file has something else: no JSON, that of another program, or a document of another schema.
+void check_is_document(const Parsed& parsed) {
+  if (parsed.is_discarded()) refuse(no_document, "it is not JSON, or its end is missing");
+  if (!parsed.is_object()) refuse(no_document, "it is not an object with keys");
+  for (const char* key : {"schema", "experiment", "arguments", "provenance", "passed", "sections"}) {
+    if (!parsed.contains(key)) refuse(no_document, "the key \"", key, "\" is missing");
+  }
+  const Parsed& schema = parsed.at("schema");
+  if (!schema.is_number_integer()) refuse(no_document, "\"schema\" is not a whole number");
+  if (schema != document_schema) {
+    refuse("the document has schema ", schema.dump(), ", and this version of fp8lab reads ", document_schema);
+  }
+}
+
 }  // namespace
 
 std::string json_of(const Document& document) {
@@ -294,9 +311,9 @@ std::string json_of(const Document& document) {
 }
 
 Document read_document(const std::string& json) {
+  const Parsed parsed = Parsed::parse(json, nullptr, false);  // no exceptions: their words are the library's
+  check_is_document(parsed);
   try {
-    const Parsed parsed = Parsed::parse(json);
-    if (parsed.at("schema") != document_schema) throw std::invalid_argument("the document has another schema");
     const Parsed& made = parsed.at("provenance");
     Document document{
         .experiment = parsed.at("experiment"),
@@ -305,8 +322,8 @@ Document read_document(const std::string& json) {
     read(parsed.at("passed"), document.passed);
     for (const Parsed& section : parsed.at("sections")) document.sections.push_back(section_from(section));
     return document;
-  } catch (const nlohmann::json::exception& error) {
-    throw std::invalid_argument(std::string("this is not the JSON of a document: ") + error.what());
+  } catch (const nlohmann::json::exception&) {
+    refuse(no_document, "a key is missing in it, or a value has another type");
   }
 }
 

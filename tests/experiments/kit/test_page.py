@@ -81,6 +81,12 @@ def expected_cell(value, kind):
     return value if kind == "text" else str(value)
 
 
+def has_hidden_columns(section) -> bool:
+    """Of a table in rows: a list of facts has no columns to be shown."""
+    in_rows = section["kind"] == "table" and section["layout"] == "rows" and not section["detail"]
+    return in_rows and any(one["values"] and one["detail"] for one in section["columns"])
+
+
 def is_same(shown: str, value: object, kind: str) -> bool:
     if kind == "number" and value is not None:
         return math.isclose(float(shown), float(value), rel_tol=0, abs_tol=0)
@@ -115,6 +121,9 @@ def test_a_page_is_valid_and_has_the_numbers_of_the_json(name):
             for row, value in zip(shown[1:], column["values"]):
                 assert is_same(row[i], value, column["type"]), (column["name"], row[i], value)
     assert next(tables, None) is None
+    assert text.count("all columns") == sum(
+        has_hidden_columns(one) for one in json.loads(document.to_json())["sections"]
+    )
     for fact in document.provenance.values():
         assert fact in " ".join(page.texts)
 
@@ -246,6 +255,25 @@ def test_a_report_looks_into_the_directories_below(tmp_path):
         r"there is no document of fp8lab \(.json\) in '.*none' or a directory below it; "
         r"left out: below/a.json: this is not .* \(and 1 more\)",
     )
+
+
+NO_DOCUMENTS = {
+    "": "this is not the JSON of a document: it is not JSON, or its end is missing",
+    '{"schema": 2, "exper': "this is not the JSON of a document: it is not JSON, or its end is missing",
+    "[1, 2]": "this is not the JSON of a document: it is not an object with keys",
+    '{"name": "other"}': 'this is not the JSON of a document: the key "schema" is missing',
+    '{"schema": 2, "experiment": "cast"}': 'this is not the JSON of a document: the key "arguments" is missing',
+    '{"schema": "2"#': 'this is not the JSON of a document: "schema" is not a whole number',
+    '{"schema": 99#': "the document has schema 99, and this version of fp8lab reads 2",
+    '{"schema": 2#': "this is not the JSON of a document: a key is missing in it, or a value has another type",
+}
+KEYS = ', "experiment": "cast", "arguments": {}, "provenance": {}, "passed": null, "sections": []}'
+
+
+@pytest.mark.parametrize("text", NO_DOCUMENTS)
+def test_json_that_is_no_document_is_told_in_words_of_ours(text, tmp_path):
+    (tmp_path / "other.json").write_text(text.replace("#", KEYS))
+    refuses(f"report {tmp_path}", f".*; left out: other.json: {re.escape(NO_DOCUMENTS[text])}")
 
 
 def test_a_report_names_the_directories_that_it_cannot_read(tmp_path):

@@ -28,6 +28,13 @@ def test_text_has_the_width_of_columns_and_80_in_a_pipe():
     assert prints(CAST, COLUMNS="99999999999") == prints(CAST, COLUMNS="80")
 
 
+@pytest.mark.parametrize("columns", ["40", "80"])
+@pytest.mark.parametrize("command", sorted({facts["command"] for facts in REGISTERED.values()}))
+def test_a_paragraph_of_help_goes_on_below_its_beginning(command, columns):
+    paragraph = prints(f"help {command}", COLUMNS=columns).partition("Usage: ")[0]
+    assert paragraph and not [line for line in paragraph.splitlines() if line.startswith(" ")]
+
+
 @pytest.mark.parametrize(
     "line",
     [
