@@ -28,6 +28,7 @@ from fp8lab._arrays import (
 )
 from fp8lab._core import Format, MmaModel, Profile
 from fp8lab._entry import guard as _guard
+from fp8lab._html import facts_html
 from fp8lab._values import WIDE_FORMATS, CoreRecord, record
 from fp8lab.literals import (
     GemmActivationName,
@@ -221,6 +222,9 @@ class NamedGemmRecipe(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.name}: {self.recipe} [{self.source}]"
+
+    def _repr_html_(self) -> str:
+        return facts_html(self.name, {"source": self.source}, [str(self.recipe)])
 
 
 def gemm_recipes() -> list[NamedGemmRecipe]:

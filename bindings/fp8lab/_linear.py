@@ -35,6 +35,7 @@ from fp8lab._gemm_recipes import (
     as_gemm_model,
     as_gemm_recipe,
 )
+from fp8lab._html import facts_html
 from fp8lab._recipes import GivenScale, NamedRecipe, Recipe, _recipe, as_recipe
 from fp8lab._scaling import Quantized, _random_bits
 from fp8lab._tensor_parallel import TensorParallel, as_parallel
@@ -233,6 +234,9 @@ class NamedLinearRecipe(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.name}: {self.recipe} [{self.source}]"
+
+    def _repr_html_(self) -> str:
+        return facts_html(self.name, {"source": self.source}, [str(self.recipe)])
 
 
 def linear_recipes() -> list[NamedLinearRecipe]:

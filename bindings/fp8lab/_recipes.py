@@ -11,6 +11,7 @@ from fp8lab._arrays import as_format, as_profile, check_bool, check_choice, chec
 from fp8lab._core import Format, Profile
 from fp8lab._delayed import Delayed
 from fp8lab._entry import guard as _guard
+from fp8lab._html import facts_html
 from fp8lab._values import CoreRecord, record
 from fp8lab.literals import (
     BlockRuleName,
@@ -391,6 +392,9 @@ class NamedRecipe(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.name}: {self.recipe} [{self.source}]"
+
+    def _repr_html_(self) -> str:
+        return facts_html(self.name, {"source": self.source}, [str(self.recipe)])
 
 
 def recipes() -> list[NamedRecipe]:
