@@ -93,7 +93,10 @@ def test_the_python_of_a_page_runs(page, monkeypatch, tmp_path, capsys):
         pytest.importorskip("torch")
     for block in blocks(page, "python"):
         exec(compile(block, page.name, "exec"), names)
-    assert capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert printed
+    for shown in blocks(page, "text printed"):
+        assert missing_lines(shown.splitlines(), printed.splitlines()) == [], printed
 
 
 @pytest.mark.parametrize("program", EXAMPLES, ids=lambda path: path.name)
