@@ -48,8 +48,9 @@ suppress_warnings = ["misc.highlighting_failure"]
 
 #: Modules of public names, in the order of the page: what each is about.
 GROUPS = {
-    "_bounds": "Bounds of functions that nobody has recorded",
     "_casts": "Casts",
+    "_of_core": "Formats, profiles and other types that several groups have",
+    "_outcomes": "Where casts underflow and saturate",
     "_random": "Random bits for stochastic rounding, and draws of PyTorch",
     "_recipes": "Recipes: scales and casts of tensors",
     "_scaling": "Quantized tensors",
@@ -64,6 +65,7 @@ GROUPS = {
     "_state": "Transformer Engine's state over steps",
     "_tensor_parallel": "Several devices",
     "_units": "Special function units and CUDA's functions",
+    "_bounds": "Bounds of functions that nobody has recorded",
     "_measures": "Errors and histograms",
     "_distributions": "Distributions",
     "_check": "Checking a model",
@@ -72,8 +74,6 @@ GROUPS = {
     "_gemm_doctor": "The doctor of GEMMs",
     "_explain": "Explaining codes, formats, recipes and models",
     "_report": "Results and pages",
-    "_outcomes": "What a test of a kernel asserts",
-    "_of_core": "Formats and profiles",
 }
 MODULES = ("fp8lab.experiments", "fp8lab.operators", "fp8lab.gpu")
 
