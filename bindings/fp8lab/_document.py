@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from fp8lab._arrays import Array, check_bool, check_int, check_name, check_path,
 from fp8lab._frames import COLORS, axes_of, counts_frame, frame_of, plot_counts
 from fp8lab._html import counts_html, table_html, with_names
 from fp8lab._values import State, restorer, state
+
+_Value = TypeVar("_Value")
+#: Ends of names that no directory has by intention.
+_OTHER_FILES = (b".json", b".csv", b".htm", b".txt", b".pdf", b".md")
 
 
 def _numbers(values: list[Any]) -> Array:
@@ -29,6 +33,17 @@ def _array(column: Mapping[str, Any]) -> Array:
         return _numbers(values)
     dtypes: dict[str, Any] = {"text": str, "integer": np.int64, "flag": np.bool_}
     return np.array(values, object if None in values else dtypes[column["type"]])
+
+
+class _ByName(dict[str, _Value]):
+    """Parts of a document by name; an error names those that there are."""
+
+    def __init__(self, kind: str, parts: Mapping[str, _Value]) -> None:
+        self._kind = kind
+        super().__init__(parts)
+
+    def __missing__(self, name: str) -> _Value:
+        raise KeyError(f"no {self._kind} {name!r}; there are: {', '.join(self) or 'none'}")
 
 
 class Table(dict[str, Array]):
@@ -214,9 +229,8 @@ class Document:
     def tables(self) -> Mapping[str, Table]:
         """The tables by name."""
         if self._tables is None:
-            self._tables = MappingProxyType(
-                {section["name"]: Table(section) for section in _sections(self._content, "table")}
-            )
+            tables = {section["name"]: Table(section) for section in _sections(self._content, "table")}
+            self._tables = MappingProxyType(_ByName("table", tables))
         return self._tables
 
     @property
@@ -224,23 +238,24 @@ class Document:
         """The histograms by name."""
         if self._histograms is None:
             entries = [entry for section in _sections(self._content, "histograms") for entry in section["histograms"]]
-            self._histograms = MappingProxyType({entry["name"]: Counts(entry) for entry in entries})
+            histograms = {entry["name"]: Counts(entry) for entry in entries}
+            self._histograms = MappingProxyType(_ByName("histogram", histograms))
         return self._histograms
 
     @property
     def curves(self) -> Mapping[str, Mapping[str, tuple[Array, Array]]]:
         """The sets of curves by name: of each line the arrays x and y, by its label."""
-        return MappingProxyType({
+        curves: dict[str, Mapping[str, tuple[Array, Array]]] = {
             section["name"]: {line["label"]: (_numbers(line["x"]), _numbers(line["y"])) for line in section["lines"]}
             for section in _sections(self._content, "curves")
-        })  # fmt: skip
+        }
+        return MappingProxyType(_ByName("set of curves", curves))
 
     @property
     def texts(self) -> Mapping[str, str]:
         """The texts by name."""
-        return MappingProxyType(
-            {section["name"]: "\n".join(section["paragraphs"]) for section in _sections(self._content, "text")}
-        )
+        texts = {section["name"]: "\n".join(section["paragraphs"]) for section in _sections(self._content, "text")}
+        return MappingProxyType(_ByName("text", texts))
 
     def text(self, *, width: int = 100, unicode: bool = True) -> str:
         """The report for a terminal of ``width`` columns; without ``unicode``, pictures are drawn in ASCII."""
@@ -261,8 +276,16 @@ class Document:
         ------
         OSError
             Where they cannot be written; what was there stays.
+        ValueError
+            For the name of another kind of file, such as ``x.json``, where there is no such directory.
         """
         path = check_path(directory, "directory")
+        suffix = os.path.splitext(path)[1]
+        if suffix in _OTHER_FILES and not os.path.isdir(path):
+            raise ValueError(
+                f"directory must be that of a directory, or of a page (.html), not of a file {os.fsdecode(suffix)}: "
+                "JSON and CSV are written into a directory, and to_json() gives the JSON"
+            )
         if path.endswith(b".html") and not os.path.isdir(path):
             _core.save_page(self._text, path)
         else:

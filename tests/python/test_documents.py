@@ -194,6 +194,31 @@ def test_columns_are_arrays(documents):
         chains["x"]
 
 
+def test_unknown_parts_are_told_the_known_ones(documents):
+    document = documents("double_rounding")
+    for parts, kind in (
+        (document.tables, "table"),
+        (document.histograms, "histogram"),
+        (document.curves, "set of curves"),
+        (document.texts, "text"),
+    ):
+        with pytest.raises(KeyError, match=f"no {kind} 'x'; there are: {', '.join(parts) or 'none'}"):
+            parts["x"]
+        assert "x" not in parts and parts.get("x") is None
+        with pytest.raises(TypeError):
+            parts["x"] = 1
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.csv", "x.htm", "x.pdf"])
+def test_the_name_of_another_kind_of_file_is_no_directory(documents, name, tmp_path):
+    with pytest.raises(ValueError, match=rf"page \(.html\), not of a file \{name[1:]}"):
+        documents("double_rounding").save(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / name).mkdir()
+    documents("double_rounding").save(tmp_path / name)
+    assert (tmp_path / name / "double_rounding.json").exists()
+
+
 def test_a_table_is_a_frame_of_its_columns(monkeypatch):
     table = fp8lab.experiments.cast(size=100).tables["casts"]
     assert isinstance(table, dict)  # of which pandas.DataFrame makes columns; of any other mapping, rows of its keys
