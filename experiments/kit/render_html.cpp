@@ -53,6 +53,12 @@ std::string heading_html(const std::string& title, int level) {
   return fmt::format("<h{0}>{1}</h{0}>\n", level, escaped_html(title));
 }
 
+/// A name, such as rounds_to_it, as a reader would write it.
+std::string in_words(std::string name) {
+  std::ranges::replace(name, '_', ' ');
+  return name;
+}
+
 /// A number in a picture: few digits, and 2^k as such.
 std::string axis_number(double x) {
   int exponent = 0;
@@ -392,7 +398,7 @@ std::string body_html(const Curves& curves, const PageStyle& /*style*/) {
   html += fmt::format(
       "<text class=\"ax\" x=\"4\" y=\"11\">{}</text><text class=\"ax\" text-anchor=\"end\" x=\"{}\" "
       "y=\"{}\">{}</text>",
-      escaped_html(curves.y.name), width - right, height - 4, escaped_html(curves.x.name));
+      escaped_html(in_words(curves.y.name)), width - right, height - 4, escaped_html(in_words(curves.x.name)));
   return html + "</svg>\n";
 }
 
@@ -446,12 +452,6 @@ bool is_detail_section(const Section& section) {
         return false;
       },
       section);
-}
-
-/// A name, such as rounds_to_it, as a heading.
-std::string in_words(std::string name) {
-  std::ranges::replace(name, '_', ' ');
-  return name;
 }
 
 std::string section_html(const Section& section, const PageStyle& style, int level) {

@@ -176,6 +176,14 @@ def test_a_curve_stops_where_there_is_no_number():
     )
 
 
+def test_names_on_a_page_are_words():
+    text = _core.document_page(_experiments.run("accumulate", small_call("accumulate")).to_json())
+    assert re.search(r">backward error [a-z]+</text>", text) and "_error_" not in "".join(
+        re.findall(">([^<]*)</text>", text)
+    )
+    assert "<summary>rounds to it</summary>" in fp8lab.explain("e4m3", 0x2A).to_html()
+
+
 def test_a_page_is_written_whole_or_not_at_all(tmp_path):
     document = fp8lab.experiments.cast(size=10)
     path = tmp_path / "cast.html"
