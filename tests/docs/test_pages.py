@@ -172,6 +172,11 @@ def test_the_commands_of_dev_that_pages_name_are_there():
     for page in PAGES:
         for command in re.findall(r"\./dev ([a-z-]+)", page.read_text()):
             assert re.search(rf"^  {command}\b", usage, re.MULTILINE), (page, command)
+        for path in re.findall(r"\./dev test (\w+/[^ `,]+)", page.read_text()):
+            assert (
+                subprocess.run([sys.executable, ROOT / "tests/matching.py", path], stdout=subprocess.DEVNULL).returncode
+                == 0
+            ), path
 
 
 def test_commands_that_pages_name_are_there():
