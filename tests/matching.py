@@ -65,6 +65,8 @@ def of_path(path: pathlib.Path) -> list[tuple[str, str, str]]:
     """The tests of a file: itself where it is one; else those named as it is, or all of its room."""
     if path.suffix == ".py" and path.name.startswith("test_"):
         return [("py", str(path), "")]
+    if path.match("tests/docs/*.cpp"):  # the steps of the pages docs/add_a*.md, in a program of their own
+        return [("cpp", "added", "")]
     program = program_of(path)
     if path in cpp_tests():
         return [("cpp", str(program), f"[#{path.stem}]")]

@@ -172,11 +172,15 @@ def test_the_commands_of_dev_that_pages_name_are_there():
     for page in PAGES:
         for command in re.findall(r"\./dev ([a-z-]+)", page.read_text()):
             assert re.search(rf"^  {command}\b", usage, re.MULTILINE), (page, command)
-        for path in re.findall(r"\./dev test (\w+/[^ `,]+)", page.read_text()):
-            assert (
-                subprocess.run([sys.executable, ROOT / "tests/matching.py", path], stdout=subprocess.DEVNULL).returncode
-                == 0
-            ), path
+
+
+def test_paths_that_pages_name_for_dev_have_tests():
+    given = [path for page in PAGES for path in re.findall(r"\./dev test (\w+/[^ `,]+)", page.read_text())]
+    for path in [*given, *(ROOT / "tests" / "docs").glob("*.cpp")]:
+        done = subprocess.run(
+            [sys.executable, ROOT / "tests" / "matching.py", path], stdout=subprocess.PIPE, text=True, check=False
+        )
+        assert done.returncode == 0 and done.stdout, path
 
 
 def test_commands_that_pages_name_are_there():
