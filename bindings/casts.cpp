@@ -27,12 +27,8 @@ CastPolicy policy_of(const OwnProfile& profile, const std::optional<std::string>
 /// Calls run(span) for an array of codes of one or two bytes.
 template <typename Run>
 void with_codes(py::array& codes, const Run& run) {
-  if (codes.itemsize() == 1) {
-    auto bytes = py::cast<Array<std::uint8_t>>(codes);
-    return run(mutable_view(bytes));
-  }
-  auto words = py::cast<Array<std::uint16_t>>(codes);
-  run(mutable_view(words));
+  if (codes.itemsize() == 1) return run(mutable_elements_of<std::uint8_t>(codes));
+  run(mutable_elements_of<std::uint16_t>(codes));
 }
 
 RandomSource random_of(const Format& format, const py::array& words, std::optional<int> count, bool ptx) {
@@ -61,11 +57,10 @@ void encode_array(const py::array& x, const std::string& source, py::array out, 
   });
 }
 
-void decode_array(py::array codes, Array<float> out, const OwnFormat& format, int threads) {
+void decode_array(const py::array& codes, Array<float> out, const OwnFormat& format, int threads) {
   const auto values = mutable_view(out);
   const auto run = [&]<typename Code>(Code /*code*/) {
-    const auto array = py::cast<Array<Code>>(codes);
-    const auto in = view(array);
+    const auto in = elements_of<Code>(codes);
     const py::gil_scoped_release release;
     decode(format.format, in, values, threads);
   };

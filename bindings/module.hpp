@@ -6,6 +6,7 @@
 #include <pybind11/stl.h>
 
 #include <span>
+#include <stdexcept>
 #include <string>
 
 #include "fp8lab/formats/matrix_view.hpp"
@@ -62,14 +63,27 @@ struct NamedOrOwnProfile {
 NamedOrOwnFormat named_or_own(const Format& format);
 NamedOrOwnProfile named_or_own(const CastPolicy& policy);
 
+/// The elements of an array that Python's files have made C-contiguous, of a type of that size. To ask NumPy for its
+/// type again takes a tenth of a small call.
+template <typename T>
+std::span<const T> elements_of(const py::array& array) {
+  if (array.itemsize() != sizeof(T)) throw std::invalid_argument("an array has elements of another size");
+  if ((array.flags() & py::array::c_style) == 0) throw std::invalid_argument("an array is not C-contiguous");
+  return {static_cast<const T*>(array.data()), static_cast<std::size_t>(array.size())};
+}
+template <typename T>
+std::span<T> mutable_elements_of(py::array& array) {
+  const auto elements = elements_of<T>(array);
+  return {static_cast<T*>(array.mutable_data()), elements.size()};
+}
+
 /// Calls run(span) for an array of `source` elements: 16-bit words may be halves or bfloat16s.
 template <typename Run>
 void with_source(const py::array& x, const std::string& source, const Run& run) {
-  if (source == "float32") return run(view(py::cast<Array<float>>(x)));
-  if (source == "float64") return run(view(py::cast<Array<double>>(x)));
-  const auto words = py::cast<Array<std::uint16_t>>(x);
-  if (source == "float16") return run(view_as<Half>(words));
-  run(view_as<BFloat16>(words));
+  if (source == "float32") return run(elements_of<float>(x));
+  if (source == "float64") return run(elements_of<double>(x));
+  if (source == "float16") return run(elements_of<Half>(x));
+  run(elements_of<BFloat16>(x));
 }
 
 /// A view of a C-contiguous array of two dimensions, which must outlive it.

@@ -24,20 +24,20 @@ Operand operand_from(const py::array& array, const MaybeFormat& format, bool tra
   Operand result = Operand::floats({}, transposed ? wide : high, transposed ? high : wide);
   result.transposed = transposed;
   result.packed = packed;
-  if (!format && array.dtype().kind() == 'f' && array.itemsize() == sizeof(double)) {
-    result.elements = view(py::cast<Array<double>>(array));
+  if (!format && array.itemsize() == sizeof(double)) {
+    result.elements = elements_of<double>(array);
     result.format = binary64;
     return result;
   }
   if (!format) {
-    result.elements = view(py::cast<Array<float>>(array));
+    result.elements = elements_of<float>(array);
     return result;
   }
   result.format = format->format;
   if (format->format.bits() > 8) {
-    result.elements = view(py::cast<Array<std::uint16_t>>(array));
+    result.elements = elements_of<std::uint16_t>(array);
   } else {
-    result.elements = view(py::cast<Array<std::uint8_t>>(array));
+    result.elements = elements_of<std::uint8_t>(array);
   }
   return result;
 }

@@ -136,6 +136,7 @@ class Packed {
         special_(tiles * depth_ / k_),
         of_elements_(tiles),
         of_scales_(tiles) {
+    if (tiles == 0) return;
     for (std::size_t k = 0; k < k_; ++k) positions_.push_back(position(operand.model(), k) * width);
     if (operand.has_byte_table()) of_bytes_ = elements_of_bytes<Exponent>(operand.of_bytes());
   }

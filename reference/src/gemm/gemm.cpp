@@ -33,17 +33,17 @@ void check_shapes(const Operand& a, const Operand& b, std::size_t out, const Gem
   if (a.depth != b.depth) {
     throw std::invalid_argument("a and b must have the same K, not " + text(a.depth) + " and " + text(b.depth));
   }
-  const std::string elements = text(a.rows) + " * " + text(b.rows) + " elements";
-  if (out != a.rows * b.rows) throw std::invalid_argument("out must have " + elements + ", not " + text(out));
+  const auto elements = [&] { return text(a.rows) + " * " + text(b.rows) + " elements"; };
+  if (out != a.rows * b.rows) throw std::invalid_argument("out must have " + elements() + ", not " + text(out));
   if (!call.c.empty() && call.c.size() != a.rows * b.rows) {
-    throw std::invalid_argument("c must have " + elements + ", not " + text(call.c.size()));
+    throw std::invalid_argument("c must have " + elements() + ", not " + text(call.c.size()));
   }
   if (!call.bias.empty() && call.bias.size() != b.rows) {
     throw std::invalid_argument("bias must have " + text(b.rows) + " elements, one a row of b, not " +
                                 text(call.bias.size()));
   }
   if (!call.activation_input.empty() && call.activation_input.size() != a.rows * b.rows) {
-    throw std::invalid_argument("activation_input must have " + elements + ", not " +
+    throw std::invalid_argument("activation_input must have " + elements() + ", not " +
                                 text(call.activation_input.size()));
   }
   if (!std::isfinite(call.scale_out)) {

@@ -10,6 +10,7 @@
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/formats/memory.hpp"
 
 namespace fp8lab {
 namespace {
@@ -39,20 +40,22 @@ std::size_t promotion_depth(const MmaModel& model, const Operand& a, const Opera
   return static_cast<std::size_t>(promote_k);
 }
 
-/// The accumulators of a block's rows in one tile of columns.
+/// The accumulators of a block's rows in one tile of columns. A small GEMM takes as long as to clear those of a whole
+/// block.
 class TiledGemm::Tile {
  public:
-  float* accumulators(std::size_t row = 0) { return accumulators_[row]; }
-  float* promoted(std::size_t row) { return promoted_[row]; }
-  /// A small GEMM takes as long as that of all sums, of which those promoted are there where some are.
-  void clear(bool promotes) {
-    std::fill_n(&accumulators_[0][0], most_block_rows * tile_columns, 0.0F);
-    if (promotes) std::fill_n(&promoted_[0][0], most_block_rows * tile_columns, 0.0F);
+  Tile(std::size_t rows, bool promotes)
+      : accumulators_((rows + tile_rows - 1) / tile_rows * tile_rows * tile_columns),
+        promoted_(promotes ? accumulators_.size() : 0) {}
+  float* accumulators(std::size_t row = 0) { return &accumulators_[row * tile_columns]; }
+  float* promoted(std::size_t row) { return &promoted_[row * tile_columns]; }
+  void clear() {
+    std::ranges::fill(accumulators_, 0.0F);
+    std::ranges::fill(promoted_, 0.0F);
   }
 
  private:
-  alignas(64) float accumulators_[most_block_rows][tile_columns];
-  alignas(64) float promoted_[most_block_rows][tile_columns];
+  Buffer<float> accumulators_, promoted_;  // the latter where sums are promoted
 };
 
 TiledGemm::TiledGemm(const FactorReader& a, const FactorReader& b, const GemmRecipe& recipe, std::span<const float> c,
@@ -155,10 +158,11 @@ void TiledGemm::rows(std::size_t first, std::size_t count, std::span<float> out)
   const bool tiny = std::ranges::any_of(c, [](float x) { return x != 0 && std::abs(x) < tiny_accumulator; });
   const bool scalar = !vector_ || (tiny && scalar_if_tiny_);
   const std::unique_ptr<RowBlock> block = (scalar ? scalar_ : vector_)->rows(first, count, tiny);
-  const auto ranges = std::make_unique_for_overwrite<Tile[]>(ranges_.size());
+  std::vector<Tile> ranges;
+  for (std::size_t r = 0; r < ranges_.size(); ++r) ranges.emplace_back(count, promote_k_ != 0);
   for (std::size_t tile = 0; tile * tile_columns < columns; ++tile) {
     for (std::size_t r = 0; r < ranges_.size(); ++r) {
-      ranges[r].clear(promote_k_ != 0);
+      ranges[r].clear();
       if (r == 0) start(c, tile, ranges[r]);
       accumulate(ranges_[r], first, count, tile, *block, ranges[r]);
     }
