@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <stdexcept>
 #include <utility>
@@ -110,10 +111,15 @@ Stored stored_by_quantize(const MatrixView& x, const Recipe& recipe, Direction d
 }
 
 std::uint64_t code_mismatches(const Stored& stored, const Format& format, const StoredDump& dump) {
+  constexpr std::size_t at_once = 256;
   std::uint64_t count = 0;
-  for (std::size_t i = 0; i < stored.codes.size(); ++i) {
-    const std::uint8_t own = stored.codes[i];
-    count += own == dump.codes[i] || is_nan_of_other_sign(format, own, dump.codes[i]) ? 0 : 1;
+  for (std::size_t first = 0; first < stored.codes.size(); first += at_once) {
+    const std::size_t last = std::min(first + at_once, stored.codes.size());
+    if (std::memcmp(&stored.codes[first], &dump.codes[first], last - first) == 0) continue;
+    for (std::size_t i = first; i < last; ++i) {
+      const std::uint8_t own = stored.codes[i];
+      count += own == dump.codes[i] || is_nan_of_other_sign(format, own, dump.codes[i]) ? 0 : 1;
+    }
   }
   return count;
 }

@@ -262,9 +262,8 @@ bool KernelModel::is_code(std::uint8_t stored, std::uint8_t code, std::uint8_t o
   return stored == code || stored == other || is_nan_of_other_sign(recipe().format, stored, code);
 }
 
-std::uint64_t KernelModel::mismatches_in_place(std::size_t index, std::span<const std::uint8_t> codes,
+std::uint64_t KernelModel::mismatches_in_place(const std::uint8_t* stored, std::span<const std::uint8_t> codes,
                                                std::span<const std::uint8_t> others) const {
-  const std::uint8_t* const stored = dump_->codes.data() + index;
   if (std::memcmp(stored, codes.data(), codes.size()) == 0) return 0;
   std::uint64_t count = 0;
   const auto count_each = [&](std::size_t first, std::size_t last) {
@@ -304,10 +303,10 @@ std::uint64_t KernelModel::code_mismatches(const Piece& piece, std::vector<std::
     const auto own_others = std::span(others).first(part.count);
     predict(part, own, own_others);
     const std::size_t index = part.row * source_->columns() + part.column;
-    if (is_in_place_) {
-      const std::uint64_t wrong = mismatches_in_place(index, own, own_others);
+    if (const std::uint8_t* const stored = codes_in_order(); stored != nullptr) {
+      const std::uint64_t wrong = mismatches_in_place(stored + index, own, own_others);
+      const auto differs = [&](std::size_t i) { return !is_code(stored[index + i], own[i], own_others[i]); };
       if (wrong != 0 && where != nullptr) {
-        const auto differs = [&](std::size_t i) { return !is_code(dump_->codes[index + i], own[i], own_others[i]); };
         std::size_t first_wrong = 0;
         std::size_t last_wrong = part.count - 1;
         while (!differs(first_wrong)) ++first_wrong;
@@ -315,17 +314,21 @@ std::uint64_t KernelModel::code_mismatches(const Piece& piece, std::vector<std::
         where->take(index + first_wrong, source_->columns());
         where->take(index + last_wrong, source_->columns());
       }
-      if (which == nullptr || wrong == 0 || which->size() >= most) {
-        count += wrong;
-        continue;
+      count += wrong;
+      std::uint64_t left = wrong;
+      for (std::size_t i = 0; which != nullptr && which->size() < most && left != 0; ++i) {
+        if (!differs(i)) continue;
+        which->push_back(index + i);
+        --left;
       }
+      continue;
     }
     for (std::size_t i = 0; i < part.count; ++i) {
-      const std::uint64_t place = is_in_place_ ? index + i : place_of(part.row, part.column + i);
+      const std::uint64_t place = place_of(part.row, part.column + i);
       if (place >= dump_->codes.size()) continue;
       if (is_code(dump_->codes[place], codes[i], others[i])) continue;
       ++count;
-      if (where != nullptr && !is_in_place_) where->take(index + i, source_->columns());
+      if (where != nullptr) where->take(index + i, source_->columns());
       if (which != nullptr && which->size() < most) which->push_back(index + i);
     }
   }

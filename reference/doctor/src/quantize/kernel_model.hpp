@@ -94,6 +94,8 @@ class Source {
   Source(const MatrixView& x, int threads);
 
   [[nodiscard]] Source transposed() const;
+  /// Says where the transpose is, which must outlive the source: it need not be made.
+  void has_transpose(const Source& other) { turned_ = std::shared_ptr<const Source>(std::shared_ptr<void>(), &other); }
   /// What is left of the tensor where it was quantized by that recipe before, in rows, and dequantized to its type.
   /// Null where the recipe takes no such tensor. The recipe must outlive the source. Not for several threads at a time.
   [[nodiscard]] const Source* quantized_before(const Recipe& recipe) const;
@@ -143,6 +145,9 @@ struct StoredDump {
   std::optional<float> of_tensor;
 
   StoredDump(const MatrixView& x, const Dump& dump);
+  /// The codes of the transpose of a matrix of that many columns, made once it is asked for. Not for several threads at
+  /// a time.
+  [[nodiscard]] const std::uint8_t* turned(std::size_t columns, int threads) const;
   /// The type of scales for a recipe that stores those of `own`.
   [[nodiscard]] Format type_of_scales(const Format& own) const;
   /// The value of a stored scale for such a recipe.
@@ -151,6 +156,8 @@ struct StoredDump {
  private:
   /// Throws std::invalid_argument where a code has more bits than the format.
   void check_codes() const;
+
+  mutable std::map<std::size_t, std::vector<std::uint8_t>> turned_;  // by columns
 };
 
 /// Where scales are stored.
@@ -339,8 +346,12 @@ class KernelModel {
                        std::span<std::uint8_t> others) const;
   /// Whether a code of the dump is the predicted one, or the other that stochastic rounding may give.
   [[nodiscard]] bool is_code(std::uint8_t stored, std::uint8_t code, std::uint8_t other) const;
-  /// How many codes of the dump differ from predicted ones, which stand in their places from `index` on.
-  [[nodiscard]] std::uint64_t mismatches_in_place(std::size_t index, std::span<const std::uint8_t> codes,
+  /// The codes of the dump in the order of the source, if they are there.
+  [[nodiscard]] const std::uint8_t* codes_in_order() const {
+    return is_in_place_ ? dump_->codes.data() : turned_codes_;
+  }
+  /// How many stored codes differ from predicted ones.
+  [[nodiscard]] std::uint64_t mismatches_in_place(const std::uint8_t* stored, std::span<const std::uint8_t> codes,
                                                   std::span<const std::uint8_t> others) const;
   void change_codes(const Piece& piece, std::span<const float> products, std::span<std::uint8_t> codes) const;
   /// The value of a scale as departures change it when it is stored; nothing where they do not.
@@ -356,6 +367,10 @@ class KernelModel {
   /// Where codes are made with stored scales, whatever these are: which tiles' scales they are made with, row-major.
   /// Empty where they are made with all of them.
   [[nodiscard]] std::vector<bool> tiles_read() const;
+  /// Whether scales are stored as they are made, row by row.
+  [[nodiscard]] bool stores_in_order() const;
+  /// Whether all words of that row of entries are those made. Precondition: stores_in_order().
+  [[nodiscard]] bool has_scales_as_made(std::size_t row) const;
   /// How many scales that no code is made with neither follow a rule nor count as unexplained already.
   [[nodiscard]] std::uint64_t unread_mismatches() const;
   /// 1 where the given scale of the tensor is not the one of the hypothesis, or 0.
@@ -384,10 +399,11 @@ class KernelModel {
   bool stores_inverse_ = false;
   bool meets_twice_ = false;  // elements meet their scale twice
   bool is_columnwise_;
-  bool is_transposed_ = false;  // codes are stored as those of the source's transpose
-  bool is_in_place_ = true;     // codes stand where their elements do
-  bool keeps_codes_ = true;     // codes are those of the cast
-  bool keeps_scales_ = true;    // elements meet the scale that their tile's amax makes
+  bool is_transposed_ = false;                          // codes are stored as those of the source's transpose
+  bool is_in_place_ = true;                             // codes stand where their elements do
+  mutable const std::uint8_t* turned_codes_ = nullptr;  // those of the dump, where they are the transpose's, once asked
+  bool keeps_codes_ = true;                             // codes are those of the cast
+  bool keeps_scales_ = true;                            // elements meet the scale that their tile's amax makes
   bool applies_ = true;
 };
 

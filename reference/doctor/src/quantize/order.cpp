@@ -104,21 +104,15 @@ std::optional<Reordered> put_in_order(const MatrixView& x, const Dump& dump) {
   const StoredDump stored(x, dump);
   const Format format = dump.format.value_or(stored.was_packed ? e2m1 : e4m3);
   const auto sign = static_cast<std::uint8_t>(format.sign_mask());
-  const Source rowwise(x, 1);
-  const Source columnwise = rowwise.transposed();
-  const auto counts = [](const Source& source) {
-    return [&source](std::size_t i) { return std::abs(source.values()[i]) > 0; };
-  };
-  const auto is_negative = [](const Source& source) {
-    return [&source](std::size_t i) { return std::signbit(source.values()[i]); };
-  };
+  const Source source(x, 1);
+  const auto counts = [&](std::size_t i) { return std::abs(source.values()[i]) > 0; };
+  const auto is_negative = [&](std::size_t i) { return std::signbit(source.values()[i]); };
   const std::size_t rows = x.rows();
   const std::size_t columns = x.columns();
   // 1. Rows, with their scales.
   const auto has_sign = [&](std::size_t i) { return (stored.codes[i] & sign) != 0; };
   const auto all = [](std::size_t) { return true; };
-  const auto order =
-      order_of(signs_of(rows, rowwise, is_negative(rowwise), counts(rowwise)), signs_of(rows, rowwise, has_sign, all));
+  const auto order = order_of(signs_of(rows, source, is_negative, counts), signs_of(rows, source, has_sign, all));
   if (!order.empty() && !is_identity(order)) {
     Reordered result{in_order(std::span<const std::uint8_t>(stored.codes), order), {}, told("rows", order)};
     const std::size_t width = dump.scales.bytes.size() / std::max<std::size_t>(1, stored.scales.size());
@@ -127,9 +121,9 @@ std::optional<Reordered> put_in_order(const MatrixView& x, const Dump& dump) {
   }
   // 2. Columns.
   const auto place = [&](std::size_t i) { return i % rows * columns + i / rows; };
-  const auto has_sign_there = [&](std::size_t i) { return has_sign(place(i)); };
-  const auto other = order_of(signs_of(columns, columnwise, is_negative(columnwise), counts(columnwise)),
-                              signs_of(columns, columnwise, has_sign_there, all));
+  const auto there = [&](const auto& f) { return [&](std::size_t i) { return f(place(i)); }; };
+  const auto other = order_of(signs_of(columns, source, there(is_negative), there(counts)),
+                              signs_of(columns, source, there(has_sign), all));
   if (other.empty() || is_identity(other)) return std::nullopt;
   Reordered result{std::vector<std::uint8_t>(stored.codes.size()), {}, told("columns", other)};
   for (std::size_t i = 0; i < stored.codes.size(); ++i) {

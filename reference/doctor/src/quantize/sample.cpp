@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "search/draw.hpp"
@@ -23,19 +26,37 @@ std::size_t special_kind(float x) {
   return std::signbit(x) ? 3 : 4;
 }
 
+/// Whether some of these elements are larger than `most`, or special.
+bool has_special(std::span<const float> x, float most) {
+  const auto low = std::bit_cast<std::int32_t>(std::numeric_limits<float>::min());
+  const auto high = std::bit_cast<std::int32_t>(std::min(most, std::numeric_limits<float>::max()));
+  std::int32_t count = 0;
+  for (const float one : x) {
+    const std::int32_t magnitude = std::bit_cast<std::int32_t>(one) & 0x7FFFFFFF;
+    count += static_cast<std::int32_t>(magnitude < low) + static_cast<std::int32_t>(magnitude > high);
+  }
+  return count != 0;
+}
+
 /// The indices of the element of largest magnitude, and of the first of each special kind.
 std::vector<std::uint64_t> special_places(const Source& source) {
+  constexpr std::uint64_t at_once = 256;
   std::vector<std::uint64_t> places(1);
   std::array<bool, 5> is_found{};
   float most = 0;
-  for (std::uint64_t i = 0; i < source.size(); ++i) {
-    const float magnitude = std::abs(source.values()[i]);
-    if (magnitude > most) {
-      most = magnitude;
-      places.front() = i;
+  for (std::uint64_t first = 0; first < source.size(); first += at_once) {
+    const std::uint64_t last = std::min(first + at_once, std::uint64_t{source.size()});
+    if (!has_special(source.values().subspan(first, last - first), most)) continue;
+    for (std::uint64_t i = first; i < last; ++i) {
+      const float magnitude = std::abs(source.values()[i]);
+      if (magnitude > most) {
+        most = magnitude;
+        places.front() = i;
+      }
+      if (magnitude >= std::numeric_limits<float>::min() && magnitude < std::numeric_limits<float>::infinity())
+        continue;
+      if (!std::exchange(is_found[special_kind(source.values()[i])], true)) places.push_back(i);
     }
-    if (magnitude >= std::numeric_limits<float>::min() && magnitude < std::numeric_limits<float>::infinity()) continue;
-    if (!std::exchange(is_found[special_kind(source.values()[i])], true)) places.push_back(i);
   }
   return places;
 }

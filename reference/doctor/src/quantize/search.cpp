@@ -22,9 +22,15 @@ Search::Search(const MatrixView& x, const Dump& dump, const DiagnoseOptions& opt
   facts.scales = dump_.scales.size();
   facts.scales_are_bytes = !dump_.scale_format || dump_.scale_format->bits() <= 8;
   facts.tensor_scale = dump_.of_tensor;
-  facts.largest_code = *std::ranges::max_element(dump_.codes);
-  const auto magnitude = [](std::uint8_t code) { return code & 0x7F; };
-  facts.may_be_e5m2 = magnitude(*std::ranges::max_element(dump_.codes, {}, magnitude)) == 0x7B;
+  std::uint8_t largest_code = 0;
+  std::uint8_t largest_magnitude = 0;
+  for (const std::uint8_t code : dump_.codes) {
+    const auto magnitude = static_cast<std::uint8_t>(code & 0x7F);
+    largest_code = std::max(largest_code, code);
+    largest_magnitude = std::max(largest_magnitude, magnitude);
+  }
+  facts.largest_code = largest_code;
+  facts.may_be_e5m2 = largest_magnitude == 0x7B;
   if (dump_.scales.size() == 1) facts.scale = dump_.value_of_scale(dump_.scales.front(), binary32);
   Source rowwise(x, options.threads);
   facts.input_type = rowwise.type();
@@ -41,6 +47,10 @@ Search::Search(const MatrixView& x, const Dump& dump, const DiagnoseOptions& opt
     Amaxes& runs = side.source.tiles({.across = 1, .along = 16});
     side.source.complete(runs);
     side.facts.least_run = *std::ranges::min_element(runs.values);
+  }
+  if (sides_.size() == 2) {
+    sides_[0].source.has_transpose(sides_[1].source);
+    sides_[1].source.has_transpose(sides_[0].source);
   }
 }
 

@@ -50,6 +50,44 @@ MaxBits max_bits(std::span<const float> x, bool is_signed, bool skips) {
   return is_signed ? max_bits<true, 1>(x) : max_bits<false, 1>(x);
 }
 
+/// The largest of many elements, as vector code finds it: the bits of it, or of the largest but NaN.
+std::uint32_t max_of_many(std::span<const float> x, NanInAmax nan) {
+  std::uint32_t bits = 0;
+  add_amax(TileRows<float>{x.data(), 1, x.size(), x.size(), x.size()}, nan, &bits, 0);
+  return bits;
+}
+
+/// Calls f with those elements that count, where some do not: every second one, or those above zero.
+template <typename F>
+void for_counted(std::span<const float> x, bool is_signed, bool skips, const F& f) {
+  std::array<float, 1024> counted;
+  const std::size_t step = skips ? 2 : 1;
+  for (std::size_t first = 0; first < x.size(); first += step * counted.size()) {
+    const std::size_t count = std::min(counted.size(), (x.size() - first + step - 1) / step);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto bits = std::bit_cast<std::int32_t>(x[first + i * step]);
+      counted[i] = std::bit_cast<float>(is_signed ? bits & ~(bits >> 31) : bits);
+    }
+    f(std::span<const float>(counted).first(count));
+  }
+}
+
+/// The bits of the largest element that counts.
+std::uint32_t most_of(std::span<const float> x, const AmaxKey& key) {
+  constexpr std::size_t many = 64;
+  const bool skips = key.part == AmaxPart::even || key.part == AmaxPart::odd;
+  if (x.size() < many) {
+    const MaxBits most = max_bits(x, key.is_signed, skips);
+    return key.counts_nan ? most.with_nan : most.numbers;
+  }
+  const NanInAmax nan = key.counts_nan ? NanInAmax::counted : NanInAmax::dropped;
+  if (!skips && !key.is_signed) return max_of_many(x, nan);
+  std::uint32_t most = 0;
+  for_counted(x, key.is_signed, skips,
+              [&](std::span<const float> own) { most = std::max(most, max_of_many(own, nan)); });
+  return most;
+}
+
 /// The elements of a tile in one row that count, or of which every second one does.
 std::span<const float> part_of(AmaxPart part, std::span<const float> x) {
   if (x.size() < 2) return x;
@@ -102,9 +140,7 @@ void add_rows(const Source& source, const Amaxes& tiles, std::size_t first, std:
         end = std::min(end, left);
       }
       const auto elements = part_of(tiles.key.part, source.values({row, begin, end - begin}));
-      const bool skips = tiles.key.part == AmaxPart::even || tiles.key.part == AmaxPart::odd;
-      const MaxBits most = max_bits(elements, tiles.key.is_signed, skips);
-      const std::uint32_t bits = tiles.key.counts_nan ? most.with_nan : most.numbers;
+      const std::uint32_t bits = most_of(elements, tiles.key);
       out[i] = std::bit_cast<float>(std::max(std::bit_cast<std::uint32_t>(out[i]), bits));
     }
   }
@@ -273,6 +309,16 @@ float Source::amax_of(Amaxes& tiles, std::size_t tile_row, std::size_t tile_colu
 
 void Source::complete(Amaxes& tiles) const {
   if (!tiles.values.empty()) return;
+  if (tiles.key.narrowing != Narrowing::none) {
+    AmaxKey key = tiles.key;
+    key.narrowing = Narrowing::none;
+    Amaxes& whole = this->tiles(key);
+    complete(whole);
+    std::vector<float> narrowed = whole.values;
+    narrow(tiles.key.narrowing, narrowed);  // rounding keeps the order
+    tiles.values = std::move(narrowed);
+    return;
+  }
   std::vector<float> values(tiles.tiles_down * tiles.tiles_across);
   const Source& source = counted(tiles.key);
   if (tiles.tiles_down == 1 && tiles.across > 1) {
@@ -287,7 +333,6 @@ void Source::complete(Amaxes& tiles) const {
         },
         std::max<std::size_t>(1, scalar_piece / (tiles.across * columns_)));
   }
-  narrow(tiles.key.narrowing, values);
   tiles.values = std::move(values);
 }
 
@@ -341,6 +386,29 @@ StoredDump::StoredDump(const MatrixView& x, const Dump& dump)
   for (std::size_t i = 0; i < scales.size(); ++i) {
     std::memcpy(&scales[i], dump.scales.bytes.data() + i * width, width);  // both are little-endian
   }
+}
+
+const std::uint8_t* StoredDump::turned(std::size_t columns, int threads) const {
+  std::vector<std::uint8_t>& own = turned_[columns];
+  if (!own.empty()) return own.data();
+  own.resize(codes.size());
+  const std::size_t rows = codes.size() / columns;
+  constexpr std::size_t block = 64;  // a cache line of both
+  parallel_for((columns + block - 1) / block, threads,
+               [&](std::size_t first, std::size_t last) {
+                 for (std::size_t column = first * block; column < std::min(last * block, columns); column += block) {
+                   const std::size_t end = std::min(column + block, columns);
+                   for (std::size_t row = 0; row < rows; row += block) {
+                     for (std::size_t c = column; c < end; ++c) {
+                       for (std::size_t r = row; r < std::min(row + block, rows); ++r) {
+                         own[c * rows + r] = codes[r * columns + c];
+                       }
+                     }
+                   }
+                 }
+               },
+               1);
+  return own.data();
 }
 
 void StoredDump::check_codes() const {

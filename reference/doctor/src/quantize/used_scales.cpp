@@ -43,11 +43,19 @@ void KernelModel::complete() const {
   source_->complete(*amaxes_);
   if (made_.empty() && follows_rule()) make_scales();
   if (factors_.empty()) make_factors();
+  const bool is_transpose = is_transposed_ && !has_any(&Departure::index, &Departure::place);
+  if (is_transpose && dump_ != nullptr) turned_codes_ = dump_->turned(source_->rows(), source_->threads());
 }
 
 void KernelModel::make_scales() const {
   const std::span<const float> amaxes = amaxes_->values;
   made_.resize(amaxes.size());
+  const bool has_values = scale_recipe_.scale_type == ScaleType::e8m0_code || has_tensor_scale(scale_recipe_);
+  std::array<float, 256> value_of;
+  for (std::size_t i = 0; i < value_of.size(); ++i) {
+    const auto code = static_cast<std::uint8_t>(i);
+    value_of[i] = has_tensor_scale(scale_recipe_) ? decode(ue4m3, code) : e8m0_value(scale_recipe_.edges, code);
+  }
   parallel_for(amaxes.size(), source_->threads(), [&](std::size_t first, std::size_t last) {
     constexpr std::size_t most = 1024;
     std::array<std::uint32_t, most> bits;
@@ -60,10 +68,7 @@ void KernelModel::make_scales() const {
       tile_scales(scale_recipe_, std::span(bits).first(count), facts_,
                   {std::span(factors).first(count), std::span(values).first(count), std::span(codes).first(count)});
       for (std::size_t i = 0; i < count; ++i) {
-        float value = values[i];
-        if (scale_recipe_.scale_type == ScaleType::e8m0_code) value = e8m0_value(scale_recipe_.edges, codes[i]);
-        if (has_tensor_scale(scale_recipe_)) value = decode(ue4m3, codes[i]);
-        made_[at + i] = {factors[i], value, codes[i]};
+        made_[at + i] = {factors[i], has_values ? value_of[codes[i]] : values[i], codes[i]};
       }
     }
   });

@@ -2,6 +2,7 @@
 #include "search/located.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -36,23 +37,27 @@ enum Part : std::uint8_t { in_columns, in_rows, zero_signs, nans, others, as_pre
 /// Splits the rest, and tells of each part what it has in common.
 class Rest {
  public:
-  explicit Rest(const WordPair& pair) : pair_(pair), width_(static_cast<std::size_t>(pair.type.bits() + 7) / 8) {
-    const Comparison all = comparison_of(pair);
-    columns_ = dense_of(all.columns, all.rows.length);
-    rows_ = dense_of(all.rows, all.columns.length);
+  explicit Rest(const WordPair& pair)
+      : pair_(pair), width_(static_cast<std::size_t>(pair.type.bits() + 7) / 8), all_(comparison_of(pair)) {
+    columns_ = dense_of(all_.columns, all_.rows.length);
+    rows_ = dense_of(all_.rows, all_.columns.length);
     const int bits = pair.type.format.bits();
     for (std::uint64_t code = 0; bits <= 8 && code >> bits == 0; ++code) values_.push_back(value_of(pair.type, code));
     parts_.resize(pair.predicted.size() / width_, as_predicted);
-    for (std::size_t i = 0; i < parts_.size(); ++i) {
-      if (word(pair_.written, i) != word(pair_.predicted, i)) parts_[i] = part_of(i);
+    constexpr std::size_t at_once = 256;
+    for (std::size_t first = 0; first < parts_.size(); first += at_once) {
+      const std::size_t count = std::min(at_once, parts_.size() - first);
+      const auto of = [&](std::span<const std::byte> words) { return words.data() + first * width_; };
+      if (std::memcmp(of(pair_.written), of(pair_.predicted), count * width_) != 0) split(first, first + count);
     }
   }
 
   [[nodiscard]] std::vector<std::string> told(std::string_view noun) const {
     std::vector<std::string> sentences;
     for (const Part part : {in_columns, in_rows, zero_signs, nans, others}) {
-      if (std::ranges::find(parts_, part) == parts_.end()) continue;
-      const Comparison own = of_part(part);
+      if (counts_[part] == 0) continue;
+      const bool is_all = counts_[part] == all_.differing;
+      const Comparison own = is_all ? all_ : of_part(part);
       TextStream text;
       text << own.differing << ' ' << noun << (own.differing == 1 ? " is" : "s are") << " not as predicted"
            << where(part) << " (a: predicted, b: written).";
@@ -64,6 +69,15 @@ class Rest {
   }
 
  private:
+  /// Says of which part those elements are that differ.
+  void split(std::size_t first, std::size_t last) {
+    for (std::size_t i = first; i < last; ++i) {
+      if (word(pair_.written, i) == word(pair_.predicted, i)) continue;
+      parts_[i] = part_of(i);
+      ++counts_[parts_[i]];
+    }
+  }
+
   [[nodiscard]] static std::string_view where(Part part) {
     if (part == in_columns) return " in columns that differ in most places";
     return part == in_rows ? " in rows that differ in most places" : "";
@@ -76,7 +90,7 @@ class Rest {
     const std::uint64_t least_normal = std::uint64_t{1} << format.mantissa_bits;
     bool are_small = true;
     bool are_largest = true;
-    for (std::size_t i = 0; i < parts_.size(); ++i) {
+    for (std::size_t i = 0; i < parts_.size() && (are_small || are_largest); ++i) {
       if (parts_[i] != part) continue;
       const std::uint64_t predicted = word(pair_.predicted, i) & format.magnitude_mask();
       const std::uint64_t written = word(pair_.written, i) & format.magnitude_mask();
@@ -88,6 +102,7 @@ class Rest {
   }
 
   [[nodiscard]] std::uint64_t word(std::span<const std::byte> bytes, std::size_t index) const {
+    if (width_ == 1) return std::to_integer<std::uint64_t>(bytes[index]);
     std::uint64_t word = 0;
     std::memcpy(&word, bytes.data() + index * width_, width_);
     return word;
@@ -117,9 +132,11 @@ class Rest {
 
   const WordPair& pair_;
   std::size_t width_;
+  Comparison all_;
   std::vector<bool> columns_, rows_;
-  std::vector<double> values_;  // of codes of up to 8 bits
-  std::vector<Part> parts_;     // of each element
+  std::vector<double> values_;                            // of codes of up to 8 bits
+  std::vector<Part> parts_;                               // of each element
+  std::array<std::uint64_t, as_predicted + 1> counts_{};  // of each part
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 // Departures of the amax: which elements count in it, and what is made of it.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <optional>
@@ -68,18 +69,34 @@ struct Counts {
   std::size_t lowest, highest;
 };
 
+/// Whether some of these elements are larger than an amax, or NaN.
+bool has_larger(std::span<const float> x, float amax) {
+  const auto limit = std::bit_cast<std::int32_t>(amax);
+  std::int32_t count = 0;
+  for (const float one : x) {
+    count += static_cast<std::int32_t>((std::bit_cast<std::int32_t>(one) & 0x7FFFFFFF) > limit);
+  }
+  return count != 0;
+}
+
 /// How many of the first elements of a row, or where it is backward of the last, have an amax that makes its scale.
 template <typename MakesScale>
 Counts counts_of_row(std::span<const float> row, bool is_backward, const MakesScale& makes_scale) {
+  constexpr std::size_t at_once = 64;
   std::size_t lowest = 0;
   float amax = 0;
-  for (std::size_t i = 0; i < row.size(); ++i) {
-    const float magnitude = std::abs(row[is_backward ? row.size() - 1 - i : i]);
-    if (!(magnitude > amax)) continue;
-    amax = magnitude;
-    const bool makes = makes_scale(amax);
-    if (lowest != 0 && !makes) return {lowest, i};
-    if (lowest == 0 && makes) lowest = i + 1;
+  for (std::size_t first = 0; first < row.size(); first += at_once) {
+    const std::size_t last = std::min(first + at_once, row.size());
+    const auto own = row.subspan(is_backward ? row.size() - last : first, last - first);
+    if (!has_larger(own, amax)) continue;
+    for (std::size_t i = first; i < last; ++i) {
+      const float magnitude = std::abs(row[is_backward ? row.size() - 1 - i : i]);
+      if (!(magnitude > amax)) continue;
+      amax = magnitude;
+      const bool makes = makes_scale(amax);
+      if (lowest != 0 && !makes) return {lowest, i};
+      if (lowest == 0 && makes) lowest = i + 1;
+    }
   }
   return lowest == 0 ? Counts{1, 0} : Counts{lowest, row.size()};
 }
@@ -91,6 +108,17 @@ std::size_t roundest(const Counts& counts) {
   return counts.highest / power * power;
 }
 
+/// Whether the amax of each whole row is finite and makes its scale. A larger amax makes no smaller scale: then no
+/// element of a row says that it does not count.
+bool whole_rows_make_scales(const ScalesCase& one) {
+  for (std::size_t row = 0; row < one.source.rows(); ++row) {
+    const std::optional<std::uint32_t> word = one.model.word_there(row, 0);
+    const float amax = one.model.amax_at(row, 0);
+    if (!word || !std::isfinite(amax) || !one.model.stores(amax, *word)) return false;
+  }
+  return true;
+}
+
 /// Elements of each row from the first, or to the last one, with an amax that makes its scale, where a row is a tile.
 template <bool is_backward>
 std::optional<Suggestion> part_of_rows(const ScalesCase& one) {
@@ -98,6 +126,7 @@ std::optional<Suggestion> part_of_rows(const ScalesCase& one) {
   const std::size_t columns = source.columns();
   if (one.model.recipe().tile_across != 1 || one.model.recipe().tile_along != 0 || source.rows() < 2)
     return std::nullopt;
+  if (whole_rows_make_scales(one)) return std::nullopt;
   Counts all{1, columns};
   for (std::size_t row = 0; row < source.rows() && all.lowest <= all.highest; ++row) {
     const std::optional<std::uint32_t> word = one.model.word_there(row, 0);
