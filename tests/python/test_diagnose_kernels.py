@@ -271,10 +271,14 @@ def test_a_block_that_was_not_written_is_named(rows, columns):
     ), found
 
 
-def windows(x, first, end, step=1):
+def magnitudes(x, axis):
+    return np.abs(x).max(axis)
+
+
+def windows(x, first, end, step=1, largest=magnitudes):
     """The amaxes of parts of tiles of 128."""
     columns = range(0, x.shape[1], 128)
-    return np.stack([np.abs(x[:, c + first : c + end : step]).max(axis=1) for c in columns], axis=1)
+    return np.stack([largest(x[:, c + first : c + end : step], axis=1) for c in columns], axis=1)
 
 
 @pytest.mark.parametrize(
@@ -285,6 +289,7 @@ def windows(x, first, end, step=1):
         ("amax_of_second_half", windows(X, 64, 128)),
         ("amax_of_even_elements", windows(X, 0, 128, 2)),
         ("amax_of_odd_elements", windows(X, 1, 128, 2)),
+        ("amax_signed", windows(X, 0, 128, largest=np.max)),
     ],
 )
 def test_an_amax_of_a_part_is_named(name, amax):
@@ -328,6 +333,16 @@ def test_an_amax_of_the_first_or_last_elements_is_named(part, count):
     first = found.explanations[0]
     assert found.explained and first.departures == (f"amax_of_{part}",), found
     assert f"the amax is that of the {part} {count} of 128 elements" in first.description
+
+
+@pytest.mark.parametrize("part", ["first", "last"])
+def test_an_amax_of_the_first_or_last_elements_of_each_row_is_named(part):
+    counted = X[:, :96] if part == "first" else X[:, -96:]
+    codes, scales = in_tiles(X, magnitudes(counted, 1)[:, None], np.zeros(X.shape[1], int))
+    found = fp8lab.diagnose(X, codes, scales)
+    first = found.explanations[0]
+    assert found.explained and first.departures == (f"amax_of_{part}",), found
+    assert f"the amax is that of the {part} 96 elements of each row" in first.description
 
 
 #: Tiles of 128 that begin early or late: the columns that count in each amax (the first and the one behind the last), the
