@@ -57,7 +57,7 @@ std::optional<ElementType> type_of_dtype(std::string_view dtype) {
   if (dtype == "F32") return ElementType::float32;
   if (dtype == "F64") return ElementType::float64;
   if (dtype == "F16") return ElementType::float16;
-  if (dtype == "BF16" || dtype == "V2") return ElementType::bfloat16;  // as ml_dtypes and .npy files have it
+  if (dtype == "BF16") return ElementType::bfloat16;
   return std::nullopt;
 }
 

@@ -54,6 +54,7 @@ std::vector<Layout> deepseek_layouts() {
        .methods = {"fp8"},
        .exclusion = Exclusion::dotted,
        .exclusion_keys = keys,
+       .writer = "converted_fnuz",
        .loaders = {{Loader::format, Product::scale, false, false, v3}}},
       {.name = "deepseek_v4_dense",
        .family = Family::deepseek,

@@ -26,7 +26,8 @@ std::vector<Layout> fbgemm_layouts() {
                  .scale = scale,
                  .restored = codes,
                  .scale_shape = ScaleShape::columns,
-                 .grouping = Grouping::column});
+                 .grouping = Grouping::column,
+                 .writer = "fbgemm"});
   };
   return {base({.name = "fbgemm_fp8",
                 .family = {},

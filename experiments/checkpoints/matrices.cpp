@@ -6,6 +6,7 @@
 #include <limits>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/interruption.hpp"
@@ -64,6 +65,11 @@ std::optional<NumberMatrix> read_numbers(const Checkpoint& checkpoint, const Sto
     matrix.values = read_matrix_of<Half>(checkpoint, tensor, place);
   } else if (tensor.dtype == "F32") {
     matrix.values = read_matrix_of<float>(checkpoint, tensor, place);
+  } else if (tensor.dtype == "F64") {  // recipes round it to float32
+    const std::vector<double> wide = read_matrix_of<double>(checkpoint, tensor, place);
+    std::vector<float> narrow(wide.size());
+    std::ranges::transform(wide, narrow.begin(), [](double x) { return static_cast<float>(x); });
+    matrix.values = std::move(narrow);
   } else {
     return {};
   }

@@ -31,7 +31,8 @@ struct MatrixPlace {
   bool transposed = false;
 };
 
-/// None where the tensor is not of F32, BF16 or F16, its file ends before, or it has no such slice.
+/// Elements of F64 are rounded to float32. None where the tensor is not of F32, F64, BF16 or F16, its file ends before,
+/// or it has no such slice.
 [[nodiscard]] std::optional<NumberMatrix> read_numbers(const Checkpoint& checkpoint, const StoredTensor& tensor,
                                                        const MatrixPlace& place);
 

@@ -108,6 +108,7 @@ void widen(Bytes& bytes, std::uint64_t extra, std::uint64_t length, std::array<s
 
 /// The spelling of .safetensors of what a .npy file holds.
 std::string spelled(const TensorHeader& header) {
+  if (header.dtype == "V2") return "BF16";  // what NumPy makes of ml_dtypes' bfloat16
   if (!header.dtype.empty()) return header.dtype;
   switch (header.type) {
     case ElementType::float32: return "F32";

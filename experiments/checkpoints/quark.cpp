@@ -26,7 +26,7 @@ std::vector<Layout> quark_layouts() {
     own.code_dtypes = {"F8_E4M3FNUZ"};
     own.format = e4m3fnuz;
     own = base(std::move(own));
-    own.writer = {};
+    own.writer = "converted_fnuz";
     return own;
   };
   return {

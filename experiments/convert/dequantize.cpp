@@ -135,7 +135,7 @@ class Dequantizing {
   void plan_plain() {
     for (const StoredTensor* tensor : found_.plain) {
       if (!is_wanted(arguments_.names, tensor->name)) continue;
-      if (!bits_of_dtype(tensor->dtype) || tensor->dtype == "V2") {
+      if (!bits_of_dtype(tensor->dtype)) {
         leave_out(tensor->name, "its type " + tensor->dtype + " is not read");
       } else if (!checkpoint_.has_data(*tensor)) {
         leave_out(tensor->name, "its file ends before it does");

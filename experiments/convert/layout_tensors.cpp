@@ -55,7 +55,9 @@ std::vector<std::uint64_t> scale_shape(const Layout& layout, const WeightFacts& 
       return {};
     case ScaleShape::column: return {facts.rows, 1};
     case ScaleShape::vector: return {facts.rows};
-    case ScaleShape::columns: return {1, facts.columns};
+    case ScaleShape::columns:  // Llama 4's: (1, N) of gate and up, (N, 1) of down
+      if (layout.codes == ".down_proj") return {facts.columns, 1};
+      return {1, facts.columns};
     case ScaleShape::grid: return {down, across};
     case ScaleShape::grid_4d: return {down, 1, across, 1};
     case ScaleShape::groups: return {facts.rows, across};
@@ -139,7 +141,7 @@ std::string reason_not_to_fit(const Layout& layout, const WeightFacts& facts) {
   if (facts.rows == 0 || facts.columns == 0) return "it has no elements";
   // A reader takes some of these for whole blocks: transformers and torchao make the block of the shapes.
   const bool ragged_blocks = layout.family == Family::compressed_tensors || layout.family == Family::modelopt ||
-                             layout.name == "deepseek_fp8_block";
+                             layout.name == "deepseek_fp8_block" || layout.name == "fnuz_fp8_block";
   if (layout.grouping == Grouping::group && facts.columns % layout.group != 0) {
     return fmt::format("{} columns are no multiple of {}, the elements that share a scale", facts.columns,
                        layout.group);

@@ -45,7 +45,20 @@ std::string module_of_weight(const std::string& name) {
   return name.ends_with(ending) ? name.substr(0, name.size() - ending.size()) : name;
 }
 
-bool is_number_type(std::string_view dtype) { return dtype == "BF16" || dtype == "F16" || dtype == "F32"; }
+/// The layout of the same family for stacks of experts whose names end so: FBGEMM's are for Llama 4. The same layout
+/// where there is none.
+const Layout& layout_of_stack(const Layout& layout, const StoredTensor& tensor) {
+  if (tensor.shape.size() != 3) return layout;
+  for (const Layout& other : all_layouts()) {
+    const bool is_of_stacks = other.scale_shape == ScaleShape::columns && !other.writer.empty();
+    if (is_of_stacks && other.family == layout.family && tensor.name.ends_with(other.restored)) return other;
+  }
+  return layout;
+}
+
+bool is_number_type(std::string_view dtype) {
+  return dtype == "BF16" || dtype == "F16" || dtype == "F32" || dtype == "F64";
+}
 
 /// A weight that will be written, and how.
 struct WeightToWrite {
@@ -157,19 +170,20 @@ class ModelQuantizer {
     }
     if (!is_wanted(arguments_.names, tensor.name)) return "tensors does not name it";
     std::string reason;
-    const Layout* const layout = layouts_.layout_of(module_of_weight(tensor.name), reason);
+    const Layout* layout = layouts_.layout_of(module_of_weight(tensor.name), reason);
     if (layout == nullptr) return reason;
-    if (!is_number_type(tensor.dtype)) return "its type is " + tensor.dtype + ", not BF16, F16 or F32";
+    layout = &layout_of_stack(*layout, tensor);
+    if (!is_number_type(tensor.dtype)) return "its type is " + tensor.dtype + ", not BF16, F16, F32 or F64";
     if (tensor.fortran_order) return "it is stored in Fortran's order";
     if (!tensor.name.ends_with(layout->restored)) return "its name does not end in " + std::string(layout->restored);
-    WeightFacts facts{.name = tensor.name, .dtype = tensor.dtype};
-    if (layout->transposed) {
+    WeightFacts facts{.name = tensor.name, .dtype = tensor.dtype == "F64" ? "F32" : tensor.dtype};
+    if (layout->transposed || layout->scale_shape == ScaleShape::columns) {
       if (tensor.shape.size() != 3)
         return std::string(layout->name) + " has stacks of experts alone, of three dimensions";
       facts.stacked = true;
       facts.experts = tensor.shape[0];
-      facts.columns = tensor.shape[1];
-      facts.rows = tensor.shape[2];
+      facts.rows = tensor.shape[layout->transposed ? 2 : 1];
+      facts.columns = tensor.shape[layout->transposed ? 1 : 2];
     } else {
       if (tensor.shape.size() != 2) return "it has more than two dimensions";
       facts.rows = tensor.shape[0];
@@ -270,9 +284,10 @@ class ModelQuantizer {
   }
 
   void count_nans(const WeightToWrite& weight, const CodedMatrix& matrix) {
-    if (weight.layout->format != e4m3) return;
-    nans_[&weight] += static_cast<std::uint64_t>(
-        std::ranges::count_if(matrix.codes, [](std::uint8_t code) { return (code & 0x7FU) == 0x7FU; }));
+    const bool is_fnuz = weight.layout->format == e4m3fnuz;
+    if (weight.layout->format != e4m3 && !is_fnuz) return;
+    nans_[&weight] += static_cast<std::uint64_t>(std::ranges::count_if(
+        matrix.codes, [&](std::uint8_t code) { return is_fnuz ? code == 0x80 : (code & 0x7FU) == 0x7FU; }));
   }
 
   void add_weight(const WeightToWrite& weight, std::vector<WrittenTensor>& tensors) {

@@ -229,7 +229,8 @@ class Reencoder {
     if (arguments_.into && weight.stacked && weight.layout != &to_) {
       return "it is a stack of experts, which " + std::string(to_.name) + " has not; without `into` it is told";
     }
-    if (to_.transposed && !weight.stacked) return std::string(to_.name) + " has stacks of experts alone";
+    const bool has_stacks_alone = to_.transposed || to_.scale_shape == ScaleShape::columns;
+    if (has_stacks_alone && !weight.stacked) return std::string(to_.name) + " has stacks of experts alone";
     return reason_not_to_fit(to_, facts_of(weight));
   }
   void look_at(const Weight& weight) {

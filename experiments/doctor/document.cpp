@@ -86,7 +86,8 @@ Text verdict_text(const DoctorResult& result) {
 }
 
 void describe(DoctorArguments& arguments, ArgumentList& list) {
-  list.add("x", arguments.x, "what the kernel read: a .npy or .safetensors file of floats").positional();
+  list.add("x", arguments.x, "what the kernel read: floats of a .npy or .safetensors file, an index or a folder")
+      .positional();
   list.add("codes", arguments.codes, "the codes that it wrote: a file of bytes").positional();
   list.add("scales", arguments.scales, "the scales that it wrote: floats, or codes of E8M0 or E4M3").positional();
   list.add("format", arguments.format, "what codes are, where the file does not tell: e4m3, e5m2, e2m1, ...")

@@ -27,14 +27,6 @@ std::string name_at(const DoctorArguments& arguments, std::size_t i) {
   return i < arguments.names.size() ? arguments.names[i] : "";
 }
 
-TensorHeader header_of(const std::filesystem::path& path, const std::string& name, const std::string& called) {
-  std::vector<std::string> names;
-  if (!name.empty()) names.push_back(name);
-  std::vector<TensorHeader> headers = find_tensors(path, names);
-  if (headers.size() != 1) refuse(called, ": ", headers.size(), " tensors of the file have that name; name one");
-  return std::move(headers.front());
-}
-
 void check_order(const TensorHeader& header, const std::string& called) {
   if (header.fortran_order && header.shape.size() > 1) {
     refuse(called, " is stored in Fortran order: store it in C order, as the kernel has it");
@@ -102,6 +94,11 @@ std::pair<std::uint64_t, std::uint64_t> shape_to_sample(const TensorHeader& x, s
   return {x.size / new_columns, new_columns};
 }
 
+/// Where the tensors lie: in the files that were given, or in those of an index or a folder.
+struct DumpPaths {
+  std::filesystem::path x, codes, scales;
+};
+
 void sample_scales(const std::filesystem::path& path, std::span<const RowGroup> groups, std::uint64_t rows,
                    DumpFiles& dump) {
   TensorFile file(path, dump.scales_header);
@@ -118,7 +115,8 @@ void sample_scales(const std::filesystem::path& path, std::span<const RowGroup> 
   dump.scales = read_groups(file, own->first, own->second);
 }
 
-void sample_dump(const DoctorArguments& arguments, const TensorHeader& header, DumpFiles& dump) {
+void sample_dump(const DoctorArguments& arguments, const DumpPaths& paths, const TensorHeader& header,
+                 DumpFiles& dump) {
   check_order(header, "x");
   const auto [rows, columns] = shape_to_sample(header, dump.notes);
   const std::uint64_t usual = std::min(most_read, std::max(2 * group_rows * columns, most_sampled));
@@ -132,9 +130,9 @@ void sample_dump(const DoctorArguments& arguments, const TensorHeader& header, D
            (header.size + 1) / 2, " bytes of two codes of 4 bits each");
   }
   if (codes.size % rows != 0) refuse("a row of x has ", columns, " elements, and its codes are no whole bytes");
-  TensorFile x(arguments.x, header);
+  TensorFile x(paths.x, header);
   dump.x = tensor_of(header.type, read_groups(x, groups, columns), static_cast<std::size_t>(columns));
-  TensorFile code_file(arguments.codes, codes);
+  TensorFile code_file(paths.codes, codes);
   dump.codes = read_groups(code_file, groups, codes.size / rows);
   // 2. What is said of it.
   for (const RowGroup& group : groups) {
@@ -145,7 +143,7 @@ void sample_dump(const DoctorArguments& arguments, const TensorHeader& header, D
                                 "Codes and scales that are stored transposed are not found in it.",
                                 dump.sampled_rows.size(), rows, groups.size(), groups.size() == 1 ? "" : "s"));
   // 3. Their scales.
-  if (arguments.scales) sample_scales(*arguments.scales, groups, rows, dump);
+  if (arguments.scales) sample_scales(paths.scales, groups, rows, dump);
 }
 
 std::vector<std::byte> read_whole(const std::filesystem::path& path, const TensorHeader& header) {
@@ -176,18 +174,25 @@ DumpFiles read_dump(const DoctorArguments& arguments) {
     refuse("tensors has ", arguments.names.size(), " names, and there are ", files, " files");
   }
   // 1. What the files hold.
-  const TensorHeader x = header_of(arguments.x, name_at(arguments, 0), "x");
+  DumpPaths paths;
+  const auto find = [&](const std::filesystem::path& path, std::size_t i, std::string_view called,
+                        std::filesystem::path& place) {
+    FoundTensor found = find_one_tensor(path, name_at(arguments, i), called);
+    place = std::move(found.path);
+    return std::move(found.header);
+  };
+  const TensorHeader x = find(arguments.x, 0, "x", paths.x);
   dump.shape = x.shape;
   if (x.size == 0) refuse("x has no elements");
   if (x.type == ElementType::float64) refuse("x is of float64, which no kernel quantizes");
   if (x.type == ElementType::uint8) refuse("x is of bytes; it is the tensor that the kernel read, of floats");
-  dump.codes_header = header_of(arguments.codes, name_at(arguments, 1), "codes");
+  dump.codes_header = find(arguments.codes, 1, "codes", paths.codes);
   if (dump.codes_header.type != ElementType::uint8) {
     refuse("codes are of ", name_of(dump.codes_header.type), "; they must be bytes");
   }
   check_order(dump.codes_header, "codes");
   if (arguments.scales) {
-    dump.scales_header = header_of(*arguments.scales, name_at(arguments, 2), "scales");
+    dump.scales_header = find(*arguments.scales, 2, "scales", paths.scales);
     check_order(dump.scales_header, "scales");
     if (dump.scales_header.size == 0) refuse("scales have no elements");
   }
@@ -196,19 +201,19 @@ DumpFiles read_dump(const DoctorArguments& arguments) {
   }
   // 2. Their elements.
   if (x.size > arguments.most_elements.value_or(most_read)) {
-    sample_dump(arguments, x, dump);
+    sample_dump(arguments, paths, x, dump);
     return dump;
   }
-  StoredTensors stored{.paths = {arguments.x}};
-  if (const std::string name = name_at(arguments, 0); !name.empty()) stored.names.push_back(name);
+  StoredTensors stored{.paths = {paths.x}};
+  if (has_names(paths.x)) stored.names.push_back(x.name);
   TensorStream(stored).load(0, dump.x);
   for (const TensorHeader* const other : {&dump.codes_header, &dump.scales_header}) {
     if (other->size > 4 * x.size + (1 << 20)) {
       refuse(other == &dump.codes_header ? "codes" : "scales", " have ", other->size, " elements; x has ", x.size);
     }
   }
-  dump.codes = read_whole(arguments.codes, dump.codes_header);
-  if (arguments.scales) dump.scales = read_whole(*arguments.scales, dump.scales_header);
+  dump.codes = read_whole(paths.codes, dump.codes_header);
+  if (arguments.scales) dump.scales = read_whole(paths.scales, dump.scales_header);
   return dump;
 }
 

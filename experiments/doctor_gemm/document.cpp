@@ -127,7 +127,9 @@ Text gemm_verdict_text(const DoctorGemmResult& result, const DoctorGemmArguments
 }
 
 void describe(DoctorGemmArguments& arguments, ArgumentList& list) {
-  list.add("a", arguments.a, "the first operand: a .npy or .safetensors file of codes or floats, (M, K)").positional();
+  list.add("a", arguments.a,
+           "the first operand: codes or floats of a .npy or .safetensors file, an index or a folder, (M, K)")
+      .positional();
   list.add("b", arguments.b, "the second operand, (N, K)").positional();
   list.add("product", arguments.product, "what the GEMM gave, the output: floats of 32 or 16 bits, or codes, (M, N)")
       .positional();

@@ -40,7 +40,8 @@ class FileReader {
   /// tells.
   GemmArray describe(const std::filesystem::path& path, const std::string& called,
                      const std::optional<std::string>& format, const std::optional<Format>& usual) {
-    const TensorHeader header = header_of(path, called, format);
+    const FoundTensor found = find_tensor(path, called, format);
+    const TensorHeader& header = found.header;
     if (header.fortran_order && header.shape.size() > 1) {
       refuse(called, " is stored in Fortran order: store it in C order, as the kernel has it, and say its layout");
     }
@@ -51,7 +52,7 @@ class FileReader {
       refuse(called, " has ", bytes, " bytes, of which at most ", most_gemm_bytes, " are read into memory");
     }
     array.stored = static_cast<std::size_t>(bytes);
-    described_.insert_or_assign(called, std::pair(path, header));
+    described_.insert_or_assign(called, std::pair(found.path, header));
     return array;
   }
 
@@ -72,22 +73,20 @@ class FileReader {
   }
 
  private:
-  TensorHeader header_of(const std::filesystem::path& path, const std::string& called,
-                         const std::optional<std::string>& format) {
+  FoundTensor find_tensor(const std::filesystem::path& path, const std::string& called,
+                          const std::optional<std::string>& format) {
     if (arguments_.raw) {
       const std::uint64_t bytes = StoredFile(path).size();
       const std::uint64_t each =
           format && gemm_format(*format, called).bits() > 8 ? gemm_format(*format, called).bits() / 8 : 1;
       if (bytes % each != 0) refuse(called, " has ", bytes, " bytes, no whole number of elements of ", each, " bytes");
-      return {.name = "", .type = ElementType::uint8, .shape = {bytes / each}, .size = bytes, .offset = 0};
+      const TensorHeader whole{
+          .name = "", .type = ElementType::uint8, .shape = {bytes / each}, .size = bytes, .offset = 0};
+      return {.path = path, .header = whole};
     }
-    std::vector<std::string> names;
-    if (path.extension() != ".npy" && next_name_ < arguments_.names.size()) {
-      names.push_back(arguments_.names[next_name_++]);
-    }
-    const std::vector<TensorHeader> headers = find_tensors(path, names);
-    if (headers.size() != 1) refuse(called, ": ", headers.size(), " tensors of the file have that name; name one");
-    return headers.front();
+    std::string name;
+    if (path.extension() != ".npy" && next_name_ < arguments_.names.size()) name = arguments_.names[next_name_++];
+    return find_one_tensor(path, name, called);
   }
 
   void set_format(GemmArray& array, const TensorHeader& header, const std::string& called,

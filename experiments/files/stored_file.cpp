@@ -28,6 +28,7 @@ StoredFile::StoredFile(const std::filesystem::path& path) : name_(in_one_line(pa
   if (path.native().find('\0') != std::string::npos) fail("its name has a zero byte");
   descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0 && (errno == ENOENT || errno == ENOTDIR)) fail("there is no such file");
+  if (descriptor_ < 0 && errno == ELOOP) fail("it is a link that leads back to itself");
   if (descriptor_ < 0) fail(errno == ENXIO ? not_regular : std::strerror(errno));
   struct stat status{};
   const int error = ::fstat(descriptor_, &status) == 0 ? 0 : errno;

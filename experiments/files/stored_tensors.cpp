@@ -164,4 +164,21 @@ FoundTensors find_stored_tensors(std::span<const fs::path> paths, std::span<cons
   return all;
 }
 
+FoundTensor find_one_tensor(const fs::path& path, const std::string& name, std::string_view called) {
+  std::vector<std::string> names;
+  if (!name.empty()) names.push_back(name);
+  std::vector<FoundTensor> found;
+  if (is_several_files(path)) {
+    found = find_stored_tensors(std::span(&path, 1), names).found;
+    const std::vector<std::string> own{found.front().header.name};
+    if (found.size() == 1 && !found.front().header.dtype.empty()) (void)find_tensors(found.front().path, own);
+  } else {
+    for (TensorHeader& header : find_tensors(path, names)) found.push_back({path, std::move(header), true});
+  }
+  if (found.size() != 1) {
+    refuse(called, ": ", found.size(), name.empty() ? " tensors are there" : " tensors have that name", "; name one");
+  }
+  return std::move(found.front());
+}
+
 }  // namespace fp8lab::experiments

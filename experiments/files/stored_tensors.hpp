@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "files/tensor_file.hpp"
@@ -44,5 +45,9 @@ struct FoundTensors {
 /// left out: a file, or a tensor that the index promises; but not a tensor that was asked for by its name.
 [[nodiscard]] FoundTensors find_stored_tensors(std::span<const std::filesystem::path> paths,
                                                std::span<const std::string> names);
+/// The one tensor that `name` names, in a file, an index or a folder; with an empty name the only one. Throws as
+/// find_stored_tensors() does, and std::invalid_argument, which says what is `called` so, where there are several.
+[[nodiscard]] FoundTensor find_one_tensor(const std::filesystem::path& path, const std::string& name,
+                                          std::string_view called);
 
 }  // namespace fp8lab::experiments

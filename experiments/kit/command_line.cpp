@@ -141,13 +141,24 @@ int threads_of_machine() {
   return static_cast<int>(std::clamp<unsigned>(std::thread::hardware_concurrency(), 1, most_threads));
 }
 
+/// The next comma from `first` on that stands in no {a,b} of a pattern; a "{" that nothing closes is a character.
+std::size_t find_comma(const std::string& text, std::size_t first) {
+  int depth = 0;
+  for (std::size_t i = first; i < text.size(); ++i) {
+    if (text[i] == '{' && text.find('}', i) != std::string::npos) ++depth;
+    if (text[i] == '}' && depth > 0) --depth;
+    if (text[i] == ',' && depth == 0) return i;
+  }
+  return std::string::npos;
+}
+
 /// The entries of the comma-separated list that option `name` got. Throws where there is none, an empty one, or, unless
 /// it may repeat, one twice.
 std::vector<std::string> split_list(const std::string& name, const std::string& text, bool repeats) {
   std::vector<std::string> entries;
   std::size_t first = 0;
   for (std::size_t end = 0; end != std::string::npos; first = end + 1) {
-    end = text.find(',', first);
+    end = find_comma(text, first);
     const std::string entry = text.substr(first, end - first);
     if (entry.empty()) refuse(name, " must be a list without empty entries, such as a,b,c, not ", in_quotes(text));
     if (!repeats && std::ranges::find(entries, entry) != entries.end()) {

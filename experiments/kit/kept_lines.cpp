@@ -22,7 +22,12 @@ namespace fp8lab::experiments {
 KeptLines::KeptLines(std::optional<std::filesystem::path> path, bool resume) : path_(std::move(path)) {
   if (resume && !path_) refuse("resume needs checkpoint, the file that tells what is known");
   std::error_code error;
-  if (path_ && !resume && std::filesystem::exists(*path_, error)) {
+  const auto kind = path_ ? std::filesystem::status(*path_, error).type() : std::filesystem::file_type::not_found;
+  using enum std::filesystem::file_type;
+  if (path_ && kind != not_found && kind != none && kind != regular) {
+    refuse(in_one_line(path_->native()), " is no regular file, which a checkpoint is: name a new one");
+  }
+  if (path_ && !resume && kind == regular) {
     refuse(in_one_line(path_->native()), " is there already; resume goes on from it");
   }
 }

@@ -261,6 +261,11 @@ def test_damage_of_tensors_that_are_not_asked_for_is_not_told(tmp_path):
 def test_a_checkpoint_that_cannot_be_written_is_told(model, tmp_path):
     folder, _ = model
     refuses(f"check {folder} --checkpoint {tmp_path}/none/kept", "cannot write .*/none/kept: No such file or directory")
+    refuses(
+        f"check {folder} --checkpoint /dev/full", "/dev/full is no regular file, which a checkpoint is: name a new one"
+    )
+    (tmp_path / "circle").symlink_to("circle")
+    refuses(f"check {tmp_path}/circle", "cannot read .*/circle: it is a link that leads back to itself")
 
 
 def write_gguf(path, tensors):

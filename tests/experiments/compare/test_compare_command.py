@@ -137,6 +137,7 @@ def test_a_name_that_no_tensor_has_is_refused_beside_others(tmp_path):
     (tmp_path / "x.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"12")
     files = f"{tmp_path}/x.safetensors {tmp_path}/x.safetensors --format e4m3"
     prints(f"compare {files} --tensors a,?", "Equal: all 2 elements of 2 tensors")
+    prints(f"compare {files} --tensors '{{a,b}}'", "Equal: all 2 elements of 2 tensors")
     refuses(f"compare {files} --tensors a,B", 'tensors names "B", which matches no tensor of a and none of b')
 
 

@@ -46,8 +46,18 @@ WRITTEN = {
 LAYOUTS = sorted(
     {layout for layout, _ in WRITTEN.values()}
     | {"comfy_scaled_fp8", "ct_mxfp6", "mistral_fp8", "modelopt_fp8_block", "modelopt_fp8_channel", "quark_fp8_channel"}
-    | {"torchao_float8_tensor", "torchao_mxfp4", "transformers_fp8_tensor", "transformers_mxfp8"}
+    | {
+        "fnuz_fp8_block",
+        "quark_fp8_fnuz",
+        "quark_fp8_fnuz_channel",
+        "torchao_float8_tensor",
+        "torchao_mxfp4",
+        "transformers_fp8_tensor",
+        "transformers_mxfp8",
+    }
 )
+#: Of stacks of experts alone; `tests/python/checkpoints/test_rare_layouts.py` has their bytes.
+STACKS = ["fbgemm_llama4_down", "fbgemm_llama4_gate_up"]
 PARTS = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]
 
 
@@ -119,6 +129,27 @@ def test_codes_and_scales_are_those_of_the_golden_numbers(name, tmp_path):
     assert crc(back) == values
 
 
+def test_files_of_numpy_are_quantized_as_the_same_numbers_of_safetensors(tmp_path):
+    x = weight("numpy").astype(F32)
+    written = {}
+    for kind, array in {"bf16": x.astype(BF16), "f32": x, "f64": x.astype(np.float64)}.items():
+        folder = tmp_path / kind
+        folder.mkdir()
+        np.save(folder / "w.weight.npy", array)  # of bfloat16 as <V2
+        out = tmp_path / f"{kind}-out"
+        experiments.quantize(model=str(folder), into=str(out), layout="ct_fp8_channel")
+        written[kind], _ = read_safetensors(out / "model.safetensors")
+    (tmp_path / "st").mkdir()
+    write_safetensors(tmp_path / "st" / "w.weight.safetensors", {"w.weight": ("BF16", x.astype(BF16).view(np.uint16))})
+    experiments.quantize(model=str(tmp_path / "st"), into=str(tmp_path / "st-out"), layout="ct_fp8_channel")
+    written["st"], _ = read_safetensors(tmp_path / "st-out" / "w.weight.safetensors")
+    for one, other in (("bf16", "st"), ("f64", "f32")):
+        assert set(written[one]) == set(written[other]) == {"w.weight", "w.weight_scale"}
+        for name in written[one]:
+            assert written[one][name][0] == written[other][name][0]
+            assert (written[one][name][1] == written[other][name][1]).all(), (one, name)
+
+
 @pytest.mark.parametrize("layout", [one for one in LAYOUTS if one != "gpt_oss_mxfp4"])
 def test_the_audit_finds_the_recipe_of_every_weight(layout, tmp_path):
     source = model(tmp_path / "model")
@@ -143,7 +174,7 @@ def test_the_audit_finds_the_recipe_of_every_weight(layout, tmp_path):
 
 def test_all_layouts_that_can_be_written_are_tested(tmp_path):
     listed = experiments.tensors(layouts=True).tables["layouts"]
-    assert sorted(row["layout"] for row in listed.rows if row["writer"]) == LAYOUTS
+    assert sorted(row["layout"] for row in listed.rows if row["writer"]) == sorted(LAYOUTS + STACKS)
 
 
 @pytest.mark.parametrize(("layout", "suffix", "of"), [

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import json
 import re
 
 import numpy as np
@@ -22,6 +23,26 @@ def dump(tmp_path):
 
 def test_a_cast_is_correct(dump):
     prints(f"doctor {dump}/x.npy {dump}/codes.npy --format e4m3", "Correct: given_scale. That explains all 224 codes.")
+
+
+def test_a_folder_and_an_index_have_the_tensors_that_are_named(dump):
+    folder = dump / "folder"
+    folder.mkdir()
+    tensors, data = {}, b""
+    for name, dtype in (("x", "F32"), ("codes", "F8_E4M3")):
+        array = np.load(dump / f"{name}.npy")
+        tensors[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": [len(data), len(data) + array.nbytes]}
+        data += array.tobytes()
+    header = json.dumps(tensors).encode()
+    (folder / "1.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + data)
+    index = folder / "model.safetensors.index.json"
+    for given in (folder, index):
+        index.write_text(json.dumps({"weight_map": dict.fromkeys(tensors, "1.safetensors")}))
+        prints(
+            f"doctor {given} {given} --tensors '[x],{{codes,}}'", "Correct: given_scale. That explains all 224 codes."
+        )
+    refuses(f"doctor {folder} {folder}", "x: 2 tensors are there; name one")
+    refuses(f"doctor {folder} {folder} --tensors 'x,none'", ".*has no tensor .none.*")
 
 
 def test_rows_that_were_not_written_are_named_and_the_status_is_1(dump):

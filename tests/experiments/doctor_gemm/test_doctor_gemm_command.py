@@ -170,6 +170,11 @@ def test_tensors_of_safetensors_files_are_named_in_order(files, product):
     header = json.dumps(tensors).encode()
     path.write_bytes(len(header).to_bytes(8, "little") + header + data)
     says(f"doctor-gemm {path} {path} {path} --tensors a,b,d", f"Correct: all {M * N} elements are those of exact")
+    folder = files / "folder"
+    folder.mkdir()
+    (folder / "all.safetensors").write_bytes(path.read_bytes())
+    says(f"doctor-gemm {folder} {path} {folder} --tensors 'a,[b],{{d,}}'", f"Correct: all {M * N} elements")
+    refuses(f"doctor-gemm {folder} {path} {folder} --tensors '?,b,d'", "a: 3 tensors have that name; name one")
     refuses(
         f"doctor-gemm {files}/a.npy {path} {files}/out.npy --tensors b,a",
         "tensors names 2 tensors, and 1 .safetensors files are given",

@@ -6,6 +6,7 @@ its original: no finding where it is right, and the planted one where it is not.
 """
 
 import copy
+import json
 
 import fp8lab
 import ml_dtypes
@@ -35,6 +36,32 @@ def values_of(folder, out):
     fp8lab.experiments.dequantize(model=str(folder), into=str(out))
     with safetensors.safe_open(out / "model.safetensors", "np") as file:
         return {name: file.get_tensor(name).view(np.uint16) for name in file.keys()}  # noqa: SIM118
+
+
+def stored_in(folder):
+    """The dtype, shape and bytes of each tensor of one file."""
+    with open(folder / "model.safetensors", "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        data = file.read()
+    header.pop("__metadata__", None)
+    return {
+        name: (told["dtype"], tuple(told["shape"]), data[slice(*told["data_offsets"])]) for name, told in header.items()
+    }
+
+
+def compare_with_written(tensors, model, layout, tmp_path):
+    """What `fp8lab quantize` writes are these tensors, every byte of them, and no finding is beside their original."""
+    out = tmp_path / "written"
+    told = fp8lab.experiments.quantize(model=str(model), into=str(out), layout=layout)
+    written = stored_in(out)
+    for name, (dtype, array) in tensors.items():
+        assert written[name][:2] == (dtype, array.shape), name
+        differ = np.frombuffer(written[name][2], array.dtype) != array.reshape(-1)
+        assert np.count_nonzero(differ) == 0, (name, np.count_nonzero(differ))
+    assert not told.tables["weights"]["nans"].any()
+    for beside in (None, model):
+        assert audited(out, beside)[1] == []
+    return out
 
 
 def whole(tensors, config, without):
@@ -88,6 +115,9 @@ def test_stacks_of_llama_4(tmp_path):
     for name, written in values_of(folder, tmp_path / "values").items():
         scale = tensors[name + "_scale"][1].reshape(3, 1, -1)
         assert (written == words(bf(tensors[name][1].view(FN).astype(F4) * scale))).all(), name
+    # The same stacks as fp8lab writes them.
+    out = compare_with_written(tensors, model, "fbgemm_fp8", tmp_path)
+    assert json.loads((out / "config.json").read_text())["quantization_config"]["quant_method"] == "fbgemm_fp8"
     # Scales of the column before.
     tensors = copy.deepcopy(tensors)
     name = EXPERTS + "gate_up_proj_scale"
@@ -141,6 +171,9 @@ def test_codes_of_e4m3_fnuz(shape, tmp_path):
         assert findings == []
         assert {row["layout"] for row in rows} == {FNUZ_LAYOUTS[shape]} and len(rows) == 14
     assert {row["recipe"] for row in rows} == {"amax / 448 in float32, codes of E4M3 read as E4M3 FNUZ, scales doubled"}
+    out = compare_with_written(stored(made, shape), model, FNUZ_LAYOUTS[shape], tmp_path)
+    with pytest.raises(ValueError, match="has stacks of experts alone"):
+        fp8lab.experiments.reencode(model=str(out), to="fbgemm_llama4_down")
     # The kernel of PyTorch's dtype.
     torch = pytest.importorskip("torch")
     values = values_of(folder, tmp_path / "values")
