@@ -434,7 +434,7 @@ TEST_CASE("compare: what cannot be compared is refused in words") {
   CHECK(refused({.a = none, .b = none, .format = "e4m3", .raw = true}) ==
         "cannot read " + none.native() + ": there is no such file");
   CHECK(refused({.a = codes, .b = loop, .format = "e4m3"}) ==
-        "cannot read " + loop.native() + ": Too many levels of symbolic links");
+        "cannot read " + loop.native() + ": it is a link that leads back to itself");
   CHECK_THAT(refused({.a = codes, .b = scratch.path / std::string(300, 'x'), .format = "e4m3"}),
              ContainsSubstring(": File name too long"));
   fs::create_symlink(codes, folder / "codes.npy");

@@ -269,7 +269,7 @@ def test_what_cannot_be_quantized_is_told_and_copied(tmp_path):
     reasons = {row["tensor"]: row["reason"] for row in document.tables["kept"].rows}
     assert reasons == {
         "b.weight": "40 columns are no multiple of 32, the elements that share a scale",
-        "c.weight": "its type is I32, not BF16, F16 or F32",
+        "c.weight": "its type is I32, not BF16, F16, F32 or F64",
         "d.bias_table": "its name does not end in .weight",
         "e.weight": "it has more than two dimensions",
     }
