@@ -69,13 +69,16 @@ def floats() -> np.ndarray:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of each test under ``pytest.mark.sample(every)`` one case of ``every``, or all of them with FP8LAB_EXHAUSTIVE.
+    """A sample of what is long, or all of it with FP8LAB_EXHAUSTIVE.
 
-    Which cases are taken follows from the test's name, so that tests of like parameters take different ones, and those in every
-    folder that the project is in. Who names a case or words of it (``-k``) gets all.
+    Of a test under ``pytest.mark.sample(every)`` one case of ``every`` is taken, and of a file under ``sample(every, tests=n)`` one
+    test of ``n``. Which are taken follows from the names of the test and its file, so that tests of like parameters take different
+    cases, and those in every folder that the project is in. Who names a file gets each of its tests, and who names a case or words
+    (``-k``) all.
     """
     if EXHAUSTIVE or config.option.keyword or any("::" in one for one in config.args):
         return
+    named = any(one.endswith(".py") for one in config.args)
     kept: list[pytest.Item] = []
     left: list[pytest.Item] = []
     seen: dict[str, int] = {}
@@ -83,13 +86,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         mark = item.get_closest_marker("sample")
         file = item.nodeid.partition("::")[0]
         name = f"{file}::{getattr(item, 'originalname', item.name)}"
-        if mark is None or name == f"{file}::{item.name}":
-            kept.append(item)
-            continue
+        tests = [one.kwargs["tests"] for one in item.iter_markers("sample") if "tests" in one.kwargs]
         number = seen[name] = seen.get(name, -1) + 1
-        (every,) = mark.args
-        # The first case is taken of a test that has fewer cases than that.
-        (kept if number == 0 or (number + zlib.crc32(name.encode())) % every == 0 else left).append(item)
+        if tests and not named and zlib.crc32(name.encode()) % tests[0] != 0:
+            left.append(item)
+        elif mark is None or name == f"{file}::{item.name}":
+            kept.append(item)
+        else:
+            (every,) = mark.args
+            # The first case is taken of a test that has fewer cases than that.
+            (kept if number == 0 or (number + zlib.crc32(name.encode())) % every == 0 else left).append(item)
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = kept

@@ -86,7 +86,8 @@ def test_the_packages_themselves_give_the_digests_that_are_kept():
 
 
 def test_tensor_cores_are_equal_on_every_target_and_to_mma_sim(tmp_path):
-    result = fp8lab.experiments.verify_tensor_cores(dots=3000, vectors=VECTORS, threads=2, out=tmp_path)
+    dots = 3000 if EXHAUSTIVE else 300
+    result = fp8lab.experiments.verify_tensor_cores(dots=dots, vectors=VECTORS, threads=2, out=tmp_path)
     rows, checks = result.tables["rows"], result.tables["checks"]
     assert result.passed and not rows["mismatches"].any() and "0 mismatches: verified" in str(result)
     counts = {kind: rows["compared"][rows["kind"] == kind].sum() for kind in ("vectors", "chains")}
@@ -95,7 +96,7 @@ def test_tensor_cores_are_equal_on_every_target_and_to_mma_sim(tmp_path):
     for model in fp8lab.models():
         held = (checks["model"] == model.name) & (checks["kind"] == "targets")
         assert checks["set"][held].tolist() == fp8lab.targets()[:-1]
-        assert (checks["compared"][held] >= 3000).all()
+        assert (checks["compared"][held] >= dots).all()
     assert (tmp_path / "verify_tensor_cores.json").read_text() == result.to_json()
 
 

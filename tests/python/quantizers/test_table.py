@@ -20,6 +20,7 @@ from quantizers.rows import CHECKOUTS, PACKAGES, ROWS  # noqa: E402
 COUNT = table.ALL if EXHAUSTIVE else 16
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.recipe + "-given" * bool(row.given) + "-cuda" * bool(row.how))
 def test_a_recipe_gives_the_bits_of_its_system(row):
     if row.recipe not in table.recipe_names():

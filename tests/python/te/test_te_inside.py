@@ -8,10 +8,11 @@ import pytest
 import warm
 from checks import CHECKS
 from installed import without_transformer_engine
+from sampled import sampled
 
 
 @without_transformer_engine
-@pytest.mark.parametrize("device", CHECKS)
+@pytest.mark.parametrize("device", sampled(CHECKS, 2))
 def test_every_check_of_the_device_passes(device: str) -> None:
     inside = str(Path(__file__).parent / "inside.py")
     told = warm.run("--device", device, inside, device)
