@@ -10,12 +10,14 @@
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/scaling/scale_layout.hpp"
 #include "fp8lab/reference/tensor_core/mma.hpp"
 #include "fp8lab/reference/tensor_core/models.hpp"
 #include "tensor_core/factors.hpp"
+#include "tensor_core/instruction.hpp"
 #include "tensor_core/misfit.hpp"
 
 namespace fp8lab {
@@ -102,10 +104,10 @@ std::size_t PlainRows::source(std::size_t k) const {
 template <typename Element>
 void PlainRows::gather(std::span<const Element> from, std::vector<Element>& to) const {
   to.resize(rows_.size() * depth_);
-  std::vector<std::size_t> sources(depth_);
-  for (std::size_t k = 0; k < depth_; ++k) sources[k] = source(k);
   const bool in_order =
       !operand_.packed && !transposed_ && reading_.products == ProductReading::own && k_order_.ways == 1;
+  std::vector<std::size_t> sources(in_order ? 0 : depth_);
+  for (std::size_t k = 0; k < sources.size(); ++k) sources[k] = source(k);
   const std::size_t stride = transposed_ ? operand_.rows : 1;
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     constexpr std::size_t half = 8;
@@ -332,6 +334,17 @@ static std::vector<std::size_t> piece_edges(const PartialSums& how, std::size_t 
   return edges;
 }
 
+/// Where the last instruction ends: beyond the depth where that is no multiple of its K.
+static std::size_t last_end(std::span<const std::size_t> edges, std::size_t depth, std::size_t width) {
+  const auto whole = [&](std::size_t length) { return (length + width - 1) / width * width; };
+  std::size_t end = 0;
+  for (std::size_t piece = 0; piece + 1 < edges.size(); ++piece) {
+    const std::size_t last = std::min(depth, edges[piece + 1]);
+    if (edges[piece] < last) end = std::max(end, edges[piece] + whole(last - edges[piece]));
+  }
+  return whole(end);
+}
+
 std::vector<float> partial_sums(const MmaModel& model, PlainRows& a, PlainRows& b, const PartialSums& how) {
   const std::size_t count = a.count();
   const std::size_t depth = a.depth();
@@ -343,25 +356,32 @@ std::vector<float> partial_sums(const MmaModel& model, PlainRows& a, PlainRows& 
   }
   const auto width = static_cast<std::size_t>(model.k());
   const std::vector<std::size_t> edges = piece_edges(how, depth);
+  const std::size_t end = last_end(edges, depth, width);
   std::vector<float> sums((edges.size() - 1) * count);
   std::ranges::copy(how.starts, sums.begin());
-  std::vector<Half> halves(model.accumulator() == binary16 ? count : 0);
-  for (std::size_t piece = 0; piece + 1 < edges.size(); ++piece) {
+  const DefaultEnvironment environment;
+  const Operand left = a.slice(model, 0, end);
+  const Operand right = b.slice(model, 0, end);
+  const FactorReader of_a(model, left, how.zero_rule, "a", Rounding::toward_zero);
+  const FactorReader of_b(model, right, how.zero_rule, "b", Rounding::toward_zero);
+  const bool is_half = model.accumulator() == binary16;
+  const std::size_t some = 1 + 2048 / std::max<std::size_t>(end, 1);  // rows whose factors stay in the cache
+  for (std::size_t first = 0; first < count; first += some) {
     checkpoint();
-    const auto sum = std::span(sums).subspan(piece * count, count);
-    for (std::size_t i = 0; i < halves.size(); ++i) {
-      halves[i].bits = static_cast<std::uint16_t>(encode(binary16, cuda_nosat_policy, sum[i]));
-    }
-    for (std::size_t k = edges[piece]; k < std::min(depth, edges[piece + 1]); k += width) {
-      const Operand left = a.slice(model, k, width);
-      const Operand right = b.slice(model, k, width);
-      if (halves.empty()) {
-        mma(model, left, right, sum, sum, how.zero_rule);
-      } else {
-        mma(model, left, right, std::span<const Half>(halves), halves, how.zero_rule);
+    const std::size_t rows = std::min(some, count - first);
+    const Factors x = of_a.rows(first, rows);
+    const Factors y = of_b.rows(first, rows);
+    for (std::size_t i = 0; i < rows; ++i) {
+      for (std::size_t piece = 0; piece + 1 < edges.size(); ++piece) {
+        float& sum = sums[piece * count + first + i];
+        std::uint64_t word = is_half ? encode(binary16, cuda_nosat_policy, sum) : std::bit_cast<std::uint32_t>(sum);
+        for (std::size_t k = edges[piece]; k < std::min(depth, edges[piece + 1]); k += width) {
+          word = mma_instruction(model, x.part(i, k, width), y.part(i, k, width), word, how.zero_rule);
+        }
+        const auto bits = static_cast<std::uint32_t>(word);
+        sum = is_half ? decode(binary16, bits) : std::bit_cast<float>(bits);
       }
     }
-    for (std::size_t i = 0; i < halves.size(); ++i) sum[i] = decode(binary16, halves[i].bits);
   }
   return sums;
 }

@@ -103,7 +103,12 @@ struct Conversion {
 
 Factor converted(const Conversion& by, std::uint32_t code) {
   switch (by.lowering) {
-    case Lowering::native: break;
+    case Lowering::native:
+      // Formats that are constants are inlined.
+      if (by.format == bfloat16) return factor(bfloat16, code, by.zero_rule);
+      if (by.format == binary16) return factor(binary16, code, by.zero_rule);
+      if (by.format == tf32) return factor(tf32, code, by.zero_rule);
+      break;
     case Lowering::fp16_add: {
       // FP8 that FP16 instructions multiply has FP16's exponents: E4M3's subnormals are normal numbers there.
       return factor(binary16, encode(binary16, cuda_nosat_policy, decode(by.format, code)), by.zero_rule);
@@ -193,13 +198,14 @@ Factor FactorReader::scale(std::size_t row, std::size_t block) const {
 
 Factors FactorReader::rows(std::size_t first, std::size_t count) const {
   const std::size_t depth = operand_.depth;
-  Factors result{{}, {}, depth, 0};
-  result.elements.reserve(count * depth);
-  for (std::size_t row = first; row < first + count; ++row) {
-    for_row(row, 0, depth, [&](std::size_t k, const Factor& x) {
-      checkpoint(k + 1);
-      result.elements.push_back(x);
-    });
+  Factors result{std::vector<Factor>(count * depth), {}, depth, 0};
+  constexpr std::size_t at_once = 4096;
+  for (std::size_t row = 0; row < count; ++row) {
+    Factor* const to = result.elements.data() + row * depth;
+    for (std::size_t k = 0; k < depth; k += at_once) {
+      checkpoint();
+      for_row(first + row, k, std::min(depth, k + at_once), [&](std::size_t at, const Factor& x) { to[at] = x; });
+    }
   }
   if (block() != 0) {
     result.block = block();
