@@ -8,7 +8,6 @@
 #include <span>
 
 #include "fp8lab/formats/environment.hpp"
-#include "kit/experiment.hpp"
 #include "kit/page_style.hpp"
 #include "kit/render.hpp"
 
@@ -506,10 +505,14 @@ std::string page_with(const std::string& title, const std::string& body) {
          std::string(page_script) + "</script>\n</body>\n</html>\n";
 }
 
-/// The command that gives such a document.
+/// The command that gives such a document, without the registry of experiments, which programs of tests do not link.
+/// Commands of the group `verify` have a space behind that word.
 std::string command_of(const Document& document) {
-  const auto known = std::ranges::find(experiments(), document.experiment, &Experiment::identifier);
-  return "fp8lab " + (known == experiments().end() ? document.experiment : known->name);
+  std::string name = document.experiment;
+  std::ranges::replace(name, '_', '-');
+  constexpr std::string_view group = "verify-";
+  if (name.starts_with(group)) name[group.size() - 1] = ' ';
+  return "fp8lab " + name;
 }
 
 /// The document as its JSON says it: valid UTF-8, and the numbers that a reader of the JSON has.
