@@ -198,13 +198,16 @@ Factor FactorReader::scale(std::size_t row, std::size_t block) const {
 
 Factors FactorReader::rows(std::size_t first, std::size_t count) const {
   const std::size_t depth = operand_.depth;
-  Factors result{std::vector<Factor>(count * depth), {}, depth, 0};
-  constexpr std::size_t at_once = 4096;
-  for (std::size_t row = 0; row < count; ++row) {
-    Factor* const to = result.elements.data() + row * depth;
+  Factors result{{}, {}, depth, 0};
+  result.elements.reserve(count * depth);
+  constexpr std::size_t at_once = 4096;  // all of gigabytes cannot be interrupted
+  for (std::size_t row = first; row < first + count; ++row) {
     for (std::size_t k = 0; k < depth; k += at_once) {
       checkpoint();
-      for_row(first + row, k, std::min(depth, k + at_once), [&](std::size_t at, const Factor& x) { to[at] = x; });
+      const std::size_t end = std::min(depth, k + at_once);
+      result.elements.resize(result.elements.size() + end - k);
+      Factor* const to = result.elements.data() + (row - first) * depth;
+      for_row(row, k, end, [&](std::size_t at, const Factor& x) { to[at] = x; });
     }
   }
   if (block() != 0) {
