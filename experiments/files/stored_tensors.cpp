@@ -170,11 +170,14 @@ FoundTensor find_one_tensor(const fs::path& path, const std::string& name, std::
   std::vector<FoundTensor> found;
   if (is_several_files(path)) {
     found = find_stored_tensors(std::span(&path, 1), names).found;
-    const std::vector<std::string> own{found.front().header.name};
-    if (found.size() == 1 && !found.front().header.dtype.empty()) (void)find_tensors(found.front().path, own);
+    // A dtype that is not read is told by the reader's own words.
+    if (found.size() == 1 && !found.front().header.dtype.empty()) {
+      (void)find_tensors(found.front().path, std::vector<std::string>{found.front().header.name});
+    }
   } else {
     for (TensorHeader& header : find_tensors(path, names)) found.push_back({path, std::move(header), true});
   }
+  if (found.empty()) refuse(called, ": ", printable(path.native()), " has no tensor");
   if (found.size() != 1) {
     refuse(called, ": ", found.size(), name.empty() ? " tensors are there" : " tensors have that name", "; name one");
   }

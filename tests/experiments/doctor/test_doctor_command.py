@@ -43,6 +43,10 @@ def test_a_folder_and_an_index_have_the_tensors_that_are_named(dump):
         )
     refuses(f"doctor {folder} {folder}", "x: 2 tensors are there; name one")
     refuses(f"doctor {folder} {folder} --tensors 'x,none'", ".*has no tensor .none.*")
+    (dump / "empty").mkdir()
+    (dump / "empty" / "1.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    refuses(f"doctor {dump}/empty {dump}/codes.npy", "x: .*empty. has no tensor")
+    refuses(f"doctor-gemm {dump}/empty {dump}/x.npy {dump}/x.npy", "a: .*empty. has no tensor")
 
 
 def test_rows_that_were_not_written_are_named_and_the_status_is_1(dump):
