@@ -142,7 +142,11 @@ OwnProfile make_profile(const py::args& positional, const py::kwargs& given) {
   if (fields.contains("name")) {
     const py::object own = fields.attr("pop")("name");
     if (!py::isinstance<py::str>(own)) throw py::type_error("name must be a str");
-    name = own.cast<std::string>();
+    try {
+      name = own.cast<std::string>();
+    } catch (const py::cast_error&) {  // half of a pair of surrogates
+      throw py::value_error("name must have characters that UTF-8 has");
+    }
   }
   if (!fields.contains("nan_of_double") || fields["nan_of_double"].is_none()) {
     fields["nan_of_double"] = fields.contains("nan") ? py::object(fields["nan"]) : fields_of(CastPolicy{})["nan"];

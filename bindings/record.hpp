@@ -153,6 +153,12 @@ struct PythonField<std::optional<Value>> {
   static Field made(const char* name, const Type& value) { return value ? Field(Python::made(name, *value)) : Field(); }
 };
 
+/// The name of an object's type, without its module.
+inline std::string kind_of(const py::handle& value) {
+  const std::string_view name = Py_TYPE(value.ptr())->tp_name;
+  return std::string(name.substr(name.rfind('.') + 1));  // npos + 1 is 0
+}
+
 /// Gives a Python class a read-only property for each field of the record in an object of it: record_in is a member of
 /// the object, or a function of it; by default the object itself is the record.
 template <typename Record, typename Class, typename RecordIn = std::identity>
@@ -201,8 +207,7 @@ Record record_of(const py::dict& fields, Record record = {}) {
         if (!Python::is(value)) throw py::cast_error();
         field = Python::made(name, value.cast<typename Python::Type>());
       } catch (const py::cast_error&) {
-        throw py::type_error(std::string(name) + " must be " + Python::words + ", not " +
-                             Py_TYPE(value.ptr())->tp_name);
+        throw py::type_error(std::string(name) + " must be " + Python::words + ", not " + kind_of(value));
       }
     }
   });

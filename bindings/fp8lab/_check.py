@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -152,6 +153,26 @@ def _chosen(arrays: dict[str, Any], tensors: Any) -> dict[str, Any]:
     }
 
 
+def _add_model(given: dict[str, Any], model: Any, kept: contextlib.ExitStack) -> None:
+    """Adds the model to the arguments of the experiment, as paths or as arrays; `kept` keeps what is unpacked."""
+    from fp8lab import _archives
+
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(model, torch.nn.Module):
+        model = model.state_dict()
+    if _is_path(model) and isinstance(path := os.fspath(model), str):
+        if _archives.is_archive(path):
+            model = path = kept.enter_context(_archives.one_file(path))
+        if files := pickled_files(path):
+            model = _from_torch(files)
+    if isinstance(model, Mapping):
+        given["x"] = _chosen(_arrays_of(model), given.pop("tensors"))
+    elif _is_path(model) or (isinstance(model, (list, tuple)) and model and all(map(_is_path, model))):
+        given["file"] = model
+    else:
+        raise TypeError(f"model must be a path, paths, a mapping of names to arrays or a module, not {kind_of(model)}")
+
+
 def check(
     model: Any,
     *,
@@ -181,8 +202,9 @@ def check(
     model : path, sequence of paths, mapping of arrays, or torch.nn.Module
         A .safetensors, .npy, .npz or GGUF file, the ``*.index.json`` of a checkpoint, or a folder with these; a file
         of ``torch.save`` (.pt, .pth, .bin), their index or a folder of them, which PyTorch reads with
-        ``weights_only=True``; names and arrays; or a module, whose ``state_dict()`` is taken. Of a mapping or a
-        module, arrays of other types than float32, float64, float16 and bfloat16 are left out.
+        ``weights_only=True``; a wheel or ZIP archive with one of these files; names and arrays; or a module, whose
+        ``state_dict()`` is taken. Of a mapping or a module, arrays of other types than float32, float64, float16 and
+        bfloat16 are left out.
     tensors : sequence of str, optional
         Names of the tensors, or patterns such as ``"model.layers.[0-3].*_proj.weight"``; all if left out.
     original : path, optional
@@ -256,22 +278,12 @@ def check(
         "threads": threads,
         "tensors": tensors,
     }
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(model, torch.nn.Module):
-        model = model.state_dict()
-    if _is_path(model) and isinstance(os.fspath(model), str) and (files := pickled_files(os.fspath(model))):
-        model = _from_torch(files)
-    if isinstance(model, Mapping):
-        given["x"] = _chosen(_arrays_of(model), given.pop("tensors"))
-    elif _is_path(model) or (isinstance(model, (list, tuple)) and model and all(map(_is_path, model))):
-        given["file"] = model
-    else:
-        raise TypeError(f"model must be a path, paths, a mapping of names to arrays or a module, not {kind_of(model)}")
-    if scheduler is None:
-        return run("check", given, out)
-    from fp8lab import _cluster
+    with contextlib.ExitStack() as kept:
+        _add_model(given, model, kept)
+        if scheduler is not None:
+            from fp8lab import _cluster
 
-    with _cluster.scheduler_of(scheduler) as given["scheduler"]:
+            given["scheduler"] = kept.enter_context(_cluster.scheduler_of(scheduler))
         return run("check", given, out)
 
 

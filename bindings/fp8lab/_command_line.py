@@ -145,7 +145,9 @@ def _place_of_archive(words: Sequence[str]) -> int:
     """The place of the wheel or ZIP archive whose weights ``check`` or ``tensors`` are asked for; 0: there is none."""
     if words[:1] not in (["check"], ["tensors"]):
         return 0
-    return next((i for i in _alone(words) if i > 0 and words[i].lower().endswith((".whl", ".zip"))), 0)
+    from fp8lab._archives import is_archive
+
+    return next((i for i in _alone(words) if i > 0 and is_archive(words[i])), 0)
 
 
 #: What runs each of the commands that C++ lists as Python's.

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# try.sh WHEEL DIR: looks at a wheel, installs it into an environment in DIR, with NumPy alone, and asks there for bits.
+# try.sh PYTHON WHEEL DIR: looks at a wheel, installs it into an environment of this Python in DIR, with NumPy alone, and asks there for bits.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-wheel=$(realpath "$1") dir=$(realpath -m "$2")
+python=$1 wheel=$(realpath "$2") dir=$(realpath -m "$3")
 rm -rf "$dir"
 mkdir -p "$dir"
 
 # 1. At most 8 MB, and no symbol is younger than the wheel's name says.
 [ "$(stat -c %s "$wheel")" -le 8000000 ] || { echo "$wheel is larger than 8 MB"; exit 1; }
-python3 -m zipfile -e "$wheel" "$dir/unpacked"
+"$python" -m zipfile -e "$wheel" "$dir/unpacked"
 module=("$dir"/unpacked/fp8lab/_core.*.so)
 oldest=$(sed 's/.*manylinux_\([0-9]*\)_\([0-9]*\)_.*/\1.\2/' <<<"$wheel")
 youngest=$({ objdump -T "${module[0]}" | grep -o 'GLIBC_[0-9.]*' | cut -d_ -f2; echo "$oldest"; } | sort -uV | tail -n 1)
@@ -17,7 +17,7 @@ youngest=$({ objdump -T "${module[0]}" | grep -o 'GLIBC_[0-9.]*' | cut -d_ -f2; 
 if objdump -T "${module[0]}" | grep -E 'GLIBCXX|CXXABI'; then echo "${module[0]} needs a C++ library"; exit 1; fi
 
 # 2. The command line, under each of its names, and bits: of casts and tensor cores against their oracles, and a digest of many calls.
-python3 -m venv "$dir/venv"
+"$python" -m venv "$dir/venv"
 "$dir/venv/bin/python" -m pip --disable-pip-version-check install -q "$wheel"
 cd "$dir"
 "$dir/venv/bin/fp8lab" formats >/dev/null

@@ -24,7 +24,7 @@ grep -q 'version.*"1\.0\.3"\|VERSION "1\.0\.3"' /usr/lib/x86_64-linux-gnu/cmake/
 #    alone. That of Highway is one file of the package's source.
 highway=1.0.3 sum=566fc77315878473d9a6bd815f7de78c73734acdcb745c3dde8579560ac5440e
 archive=$work/highway_$highway.orig.tar.gz
-sha256sum --quiet -c <<<"$sum  $archive" 2>/dev/null || {
+sha256sum --quiet -c <<<"$sum  $archive" >/dev/null 2>&1 || {
   "$python" -c 'import sys, urllib.request as u; u.urlretrieve(*sys.argv[1:])' \
     "http://deb.debian.org/debian/pool/main/h/highway/${archive##*/}" "$archive"
   sha256sum --quiet -c <<<"$sum  $archive"
@@ -49,7 +49,7 @@ package hwy hwy::hwy HWY_SHARED_DEFINE
 
 # 3. The wheel, of what ./dev test compiles, then its name by what its symbols ask for: auditwheel refuses a younger glibc.
 rm -rf "$work/built"
-options=(-C build-dir=build/manylinux -C "cmake.define.CMAKE_TOOLCHAIN_FILE=$here/toolchain.cmake" "-Cbuild.tool-args=-j${FP8LAB_JOBS:-$(nproc)}")
+options=(-C "build-dir=build/manylinux/{wheel_tag}" -C "cmake.define.CMAKE_TOOLCHAIN_FILE=$here/toolchain.cmake" "-Cbuild.tool-args=-j${FP8LAB_JOBS:-$(nproc)}")
 command -v ccache >/dev/null && options+=(-C cmake.define.CMAKE_CXX_COMPILER_LAUNCHER=ccache)
 [[ $* == *FP8LAB_QUICK=* ]] || set -- FP8LAB_QUICK=ON "$@"
 for option in "$@"; do options+=(-C "cmake.define.$option"); done

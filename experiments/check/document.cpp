@@ -298,11 +298,11 @@ Table layers_table(const CheckResult& result, const std::vector<TensorVerdict>& 
 }
 
 Text intro(const CheckResult& result) {
-  double weights = 0;
-  for (const CheckedTensor& tensor : result.tensors) weights += static_cast<double>(tensor.size());
+  std::size_t weights = 0;
+  for (const CheckedTensor& tensor : result.tensors) weights += tensor.size();
   return {"intro",
           "",
-          {"Checking " + result.source, fmt::format("Tensors: {}; weights: {:.4g}; recipes: {}", result.tensors.size(),
+          {"Checking " + result.source, fmt::format("Tensors: {}; weights: {}; recipes: {}", result.tensors.size(),
                                                     weights, result.arguments.recipes.size())}};
 }
 

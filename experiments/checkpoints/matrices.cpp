@@ -2,12 +2,15 @@
 #include "checkpoints/matrices.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <span>
 #include <type_traits>
 #include <utility>
 
+#include "formats/simd/tiles.hpp"
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/policy.hpp"
@@ -43,13 +46,18 @@ MatrixView NumberMatrix::view() const {
 }
 
 float NumberMatrix::amax() const {
-  float largest = 0;
+  constexpr std::size_t piece = std::size_t{1} << 24;  // elements between two looks at Ctrl-C
+  std::uint32_t largest = 0;
   std::visit(
-      [&](const auto& all) {
-        for (const auto value : all) largest = std::max(largest, std::abs(widened(value)));
+      [&]<typename T>(const std::vector<T>& all) {
+        for (std::size_t done = 0; done < all.size(); done += piece) {
+          fp8lab::checkpoint();
+          const std::size_t count = std::min(piece, all.size() - done);
+          add_amax(TileRows<T>{all.data() + done, 1, count, count, count}, NanInAmax::dropped, &largest, 0);
+        }
       },
       values);
-  return largest;
+  return std::bit_cast<float>(largest);
 }
 
 std::optional<NumberMatrix> read_numbers(const Checkpoint& checkpoint, const StoredTensor& tensor,

@@ -22,6 +22,7 @@ struct NumberMatrix {
   std::size_t rows = 0, columns = 0;
 
   [[nodiscard]] MatrixView view() const;
+  /// The largest |x|; NaN counts nothing.
   [[nodiscard]] float amax() const;
 };
 

@@ -197,7 +197,7 @@ void check_extents(const Bytes& bytes, std::vector<Extent>& tensors, std::uint64
 
 /// "it holds 3 tensors: ...", with the first names.
 std::string list(const std::vector<Extent>& tensors) {
-  constexpr std::size_t most = 20;
+  constexpr std::size_t most = 10;
   std::string text = "it holds " + std::to_string(tensors.size()) + (tensors.size() == 1 ? " tensor" : " tensors");
   for (std::size_t i = 0; i < std::min(tensors.size(), most); ++i) {
     text += (i == 0 ? ": " : ", ") + printable(tensors[i].name);
@@ -211,7 +211,9 @@ void check_names(const Bytes& bytes, std::vector<Extent>& tensors, std::span<con
   const auto twice = std::ranges::adjacent_find(tensors, {}, &Extent::name);
   if (twice != tensors.end()) bytes.fail("tensor " + printable(twice->name) + " comes twice");
   if (tensors.empty()) bytes.fail("it holds no tensors");
-  if (names.empty() && tensors.size() > 1) bytes.refuse("one tensor must be named: " + list(tensors));
+  if (names.empty() && tensors.size() > 1) {
+    bytes.refuse("one tensor must be named, or '*' for all: " + list(tensors));
+  }
   if (has_any) return;
   const std::string others =
       names.size() > 1 ? ", nor any other of the " + std::to_string(names.size()) + " names" : "";

@@ -341,8 +341,9 @@ void add_tensor_files(LinearOptionsGiven& options, ArgumentList& list) {
     const std::string name = tensor_names[i];
     const std::string file = name + "_file";
     list.add(file, options.tensors[i].files,
-             fmt::format("read {}, {}, of .npy or .safetensors files, one for each step or for all", name,
-                         tensor_shapes[i]))
+             fmt::format(
+                 "read {}, {}, of .npy or .safetensors files or of a folder with them, one for each step or for all",
+                 name, tensor_shapes[i]))
         .spelled("--" + name)
         .called("PATH ...")
         .with_repeats()

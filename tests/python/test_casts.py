@@ -377,6 +377,8 @@ BAD_CALLS = [
     (lambda: fp8lab.encode([1.0], "e4m3\0"), ValueError, "format must be a name of printable characters"),
     (lambda: fp8lab.encode([1.0], "e\udc80"), ValueError, "format must be a name of printable characters"),
     (lambda: fp8lab.encode([1.0], pathlib.Path("e4m3")), TypeError, "format must be a name"),
+    (lambda: fp8lab.Profile(name="\ud800"), ValueError, "name must have characters that UTF-8 has"),
+    (lambda: fp8lab.Profile(nan=fp8lab.formats()[0]), TypeError, r"nan must be a name \(str\), not Format"),
     (lambda: fp8lab.encode([1.0], "e4m3", out=np.empty(1, ">u2")), TypeError, "out must be uint8, not >u2"),
     (lambda: fp8lab.decode([1], "e4m3"), TypeError, "codes must be uint8"),
     (

@@ -88,6 +88,10 @@ def test_a_wheel_gets_the_verdict_of_its_file_of_weights(how, npy, tmp_path):
     assert (measures[0]["sqnr_db"] == measures[1]["sqnr_db"]).all()
     status, text, error = command("tensors", wheel)
     assert (status, error) == (0, "") and "1 tensor in 1 file." in text
+    document = fp8lab.check(wheel)
+    assert (document.tables["measures"]["sqnr_db"] == measures[0]["sqnr_db"]).all()
+    [unpacked] = document.arguments["file"]
+    assert unpacked.endswith("/m-1-py3-none-any.whl/up.npy") and not pathlib.Path(unpacked).parents[1].exists()
 
 
 def test_each_file_of_weights_of_an_archive_is_judged_and_the_worst_status_counts(npy, tmp_path):
@@ -121,6 +125,16 @@ def test_wrong_archives_are_told_in_one_line(name, npy, tmp_path):
     status, text, error = command("check", tmp_path / "x.whl", *words)
     assert (status, text) == (2, "")
     assert error.startswith("fp8lab: ") and error.count("\n") == 1 and message in error
+    with pytest.raises((ValueError, OSError), match=message.replace("--json is for one model", "has 2: a.npy, b.npy;")):
+        fp8lab.check(tmp_path / "x.whl")
+
+
+def test_an_archive_of_a_file_of_torch_save(arrays, tmp_path):
+    torch = pytest.importorskip("torch")
+    torch.save({name: torch.from_numpy(array) for name, array in arrays.items()}, tmp_path / "m.pt")
+    archive = stored_in_zip(tmp_path / "m.zip", {"m/m.pt": (tmp_path / "m.pt").read_bytes()})
+    expected = fp8lab.check(arrays).tables["measures"]
+    assert (fp8lab.check(archive).tables["measures"]["sqnr_db"] == expected["sqnr_db"]).all()
 
 
 def test_files_of_torch_save_by_the_command_line_of_pip(arrays, tmp_path):

@@ -46,7 +46,7 @@ set(sub_room_of_diagnose_attention attention)
 # 4. Sub-rooms of experiments: files <- kit <- checkpoints <- the folder of each question, which sees no other question.
 set(allowed_experiments_files files)
 set(allowed_experiments_kit files kit)
-set(allowed_experiments_checkpoints files kit checkpoints)
+set(allowed_experiments_checkpoints files kit checkpoints formats)  # formats: its vector code, as reference and doctor
 set(allowed_experiments_question files kit checkpoints)
 
 # Sets `result` to the sub-room of reference that the path of a file or of an include, relative to the room, belongs to.

@@ -227,7 +227,8 @@ TEST_CASE("tensors: names and patterns choose tensors of files, in their order")
                        "\"layers.2.b\", \"layers.2.w\""));
   CHECK(refusal(StoredTensors{{first, second}, {"head"}}).find("2: it has no tensor \"head\"") != std::string::npos);
   CHECK(refusal(StoredTensors{{first, second}, {"*.w", "tail*"}}) == "none of the 2 files has a tensor \"tail*\"");
-  CHECK(refusal(StoredTensors{{first}}).find("one tensor must be named: it holds 5 tensors") != std::string::npos);
+  CHECK(refusal(StoredTensors{{first}}).find("one tensor must be named, or '*' for all: it holds 5 tensors") !=
+        std::string::npos);
   struct Match {
     const char* pattern;
     const char* name;
