@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sampled import EXHAUSTIVE, sampled
 
-pytestmark = pytest.mark.sample(5, tests=3)
+pytestmark = pytest.mark.sample(5, tests=6)
 
 planted = pytest.importorskip("planted", reason="ml_dtypes is not installed")
 F = np.float32

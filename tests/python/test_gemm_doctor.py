@@ -10,7 +10,7 @@ import pytest
 from gemm_recomputed import departure, diagnosed, told
 from sampled import EXHAUSTIVE, sampled
 
-pytestmark = pytest.mark.sample(3, tests=3)
+pytestmark = pytest.mark.sample(3, tests=6)
 
 WORDS = np.random.default_rng(5)
 MAGNITUDES = 2.0 ** WORDS.integers(-6, 7, (24, 512))

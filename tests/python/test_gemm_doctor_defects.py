@@ -13,7 +13,7 @@ from gemm_recomputed import departure, diagnosed
 from gemm_recomputed import diagnosed as recomputed_diagnosis
 from sampled import EXHAUSTIVE, sampled
 
-pytestmark = pytest.mark.sample(3, tests=3)
+pytestmark = pytest.mark.sample(3, tests=6)
 
 F = np.float32
 HOPPER = "hopper_wgmma_fp8"

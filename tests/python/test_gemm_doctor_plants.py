@@ -9,7 +9,7 @@ import pytest
 from gemm_recomputed import departure, diagnosed
 from sampled import sampled
 
-pytestmark = pytest.mark.sample(3, tests=3)
+pytestmark = pytest.mark.sample(3, tests=6)
 
 F = np.float32
 HOPPER, BLACKWELL = "hopper_wgmma_fp8", "blackwell_tcgen05_fp8"

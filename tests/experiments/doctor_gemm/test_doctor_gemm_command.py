@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from command import PROGRAM, ROOT, column, refuses, run
 
+pytestmark = pytest.mark.sample(1, tests=2)
+
 M, N, K = 12, 10, 256
 SCALE_A, SCALE_B = np.float32(0.0137), np.float32(1.731)
 

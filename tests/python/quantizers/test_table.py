@@ -20,7 +20,7 @@ from quantizers.rows import CHECKOUTS, PACKAGES, ROWS  # noqa: E402
 COUNT = table.ALL if EXHAUSTIVE else 16
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.recipe + "-given" * bool(row.given) + "-cuda" * bool(row.how))
 def test_a_recipe_gives_the_bits_of_its_system(row):
     if row.recipe not in table.recipe_names():
@@ -33,6 +33,7 @@ def test_a_recipe_gives_the_bits_of_its_system(row):
     assert outcome.codes + outcome.scales == 0, outcome.first
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "row",
     [row for row in ROWS if table.has_other_direction(row)],
