@@ -19,7 +19,7 @@
 namespace fp8lab::tests {
 namespace {
 
-const std::uint64_t samples = std::uint64_t{1} << (sanitized ? 18 : exhaustive() ? 23 : 20);
+const std::uint64_t samples = std::uint64_t{1} << (sanitized ? 18 : exhaustive() ? 23 : 19);
 
 /// Codes of `in` by the scalar encode.
 template <typename Code, typename Source>

@@ -14,7 +14,7 @@
 namespace fp8lab::tests {
 namespace {
 
-std::uint64_t floats_to_compare() { return std::uint64_t{1} << (sanitized ? 20 : exhaustive() ? 26 : 22); }
+std::uint64_t floats_to_compare() { return std::uint64_t{1} << (sanitized ? 20 : exhaustive() ? 26 : 21); }
 constexpr std::uint64_t seed = 20260801;
 
 struct Combination {
