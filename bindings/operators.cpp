@@ -165,7 +165,7 @@ void run_softmax_backward(const std::string& kind, const SoftmaxFields& shape, f
 }
 
 /// The elements of an array, whatever its shape.
-FloatSpan elements_of(const TypedArray& array) {
+FloatSpan float_span_of(const TypedArray& array) {
   std::optional<FloatSpan> elements;
   with_source(array.first, array.second, [&](auto values) { elements.emplace(values); });
   return *elements;
@@ -183,7 +183,7 @@ void run_rope(bool backward, const RopeSizes& sizes, const RopeChoices& choices,
   std::tie(shape.sequence_first, how.interleaved, how.cp_size, how.cp_rank) = choices;
   how.cu_seqlens = view(cu_seqlens);
   how.start_positions = view(start_positions);
-  released(backward ? rope_backward : rope, shape, how, elements_of(x), view(freqs), output_of(out),
+  released(backward ? rope_backward : rope, shape, how, float_span_of(x), view(freqs), output_of(out),
            options_of(options));
 }
 
@@ -208,22 +208,22 @@ void run_rope_qkv(const QkvSizes& sizes, const QkvWidths& widths, const RopeChoi
   auto [shape, how] = qkv_of(sizes, widths, choices);
   how.start_positions = view(start_positions);
   const std::array<FloatOutput, 3> to{output_of(out[0]), output_of(out[1]), output_of(out[2])};
-  released(rope_qkv, shape, how, elements_of(qkv), view(query_freqs), view(key_freqs), to, options_of(options));
+  released(rope_qkv, shape, how, float_span_of(qkv), view(query_freqs), view(key_freqs), to, options_of(options));
 }
 
 void run_rope_qkv_backward(const QkvSizes& sizes, const QkvWidths& widths, const RopeChoices& choices,
                            const std::array<TypedArray, 3>& grads, const Array<float>& query_freqs,
                            const Array<float>& key_freqs, const TypedArray& dqkv, const OptionFields& options) {
   const auto [shape, how] = qkv_of(sizes, widths, choices);
-  const std::array<FloatSpan, 3> in{elements_of(grads[0]), elements_of(grads[1]), elements_of(grads[2])};
+  const std::array<FloatSpan, 3> in{float_span_of(grads[0]), float_span_of(grads[1]), float_span_of(grads[2])};
   released(rope_qkv_backward, shape, how, in, view(query_freqs), view(key_freqs), output_of(dqkv), options_of(options));
 }
 
 /// Runs dropout(), or without a state its gradient, which reads the mask.
 void run_dropout(float probability, const std::optional<std::pair<std::uint64_t, std::uint64_t>>& state,
                  const TypedArray& x, const TypedArray& out, Array<std::uint8_t> mask, int threads) {
-  if (!state) return released(dropout_backward, probability, elements_of(x), view(mask), output_of(out), threads);
-  released(dropout, probability, DropoutState{state->first, state->second}, elements_of(x), output_of(out),
+  if (!state) return released(dropout_backward, probability, float_span_of(x), view(mask), output_of(out), threads);
+  released(dropout, probability, DropoutState{state->first, state->second}, float_span_of(x), output_of(out),
            mutable_view(mask), threads);
 }
 
@@ -289,12 +289,12 @@ void run_moe_bias_histogram(const Array<float>& scores, const Array<float>& cuto
 }
 
 bool run_scale_tensor(const TypedArray& x, float scale, const TypedArray& out, int threads) {
-  return released(scale_tensor, elements_of(x), scale, output_of(out), threads);
+  return released(scale_tensor, float_span_of(x), scale, output_of(out), threads);
 }
 
 std::pair<float, std::vector<float>> run_l2norms(const std::vector<TypedArray>& tensors, const OptionFields& options) {
   std::vector<FloatSpan> in;
-  for (const TypedArray& one : tensors) in.push_back(elements_of(one));
+  for (const TypedArray& one : tensors) in.push_back(float_span_of(one));
   TensorNorms norms = released([&] { return l2norms(in, options_of(options)); });
   return {norms.total, std::move(norms.each)};
 }
@@ -328,7 +328,7 @@ void run_sgd(const SgdNumbers& numbers, const SgdFlags& flags, const TypedArray&
       numbers;
   std::tie(parameters.nesterov, parameters.first_run, parameters.weight_decay_after_momentum) = flags;
   const auto copy = model ? std::get<std::span<Half>>(output_of(*model)) : std::span<Half>();
-  released(sgd_update, parameters, elements_of(grad), output_of(param), output_of(momentum), copy, threads);
+  released(sgd_update, parameters, float_span_of(grad), output_of(param), output_of(momentum), copy, threads);
 }
 
 /// lr, beta1, beta2, eps and weight_decay; step, bias_correction and mode.
@@ -348,7 +348,7 @@ void run_adam(const AdamNumbers& numbers, const AdamChoices& choices, const Type
               const OptionFields& options) {
   std::optional<Array<float>> wide = master;
   const auto full = wide ? mutable_view(*wide) : std::span<float>();
-  released(adam_update, adam_of(numbers, choices), elements_of(grad), output_of(param), output_of(m), output_of(v),
+  released(adam_update, adam_of(numbers, choices), float_span_of(grad), output_of(param), output_of(m), output_of(v),
            full, options_of(options));
 }
 
@@ -365,14 +365,14 @@ void run_adam_unscaling(const AdamNumbers& numbers, const AdamChoices& choices, 
 float run_adam_fp8(const AdamNumbers& numbers, const AdamChoices& choices, const TypedArray& grad,
                    const NamedOrOwnFormat& format, float scale, float amax, Array<std::uint8_t> codes,
                    const TypedArray& m, const TypedArray& v, Array<float> master, const OptionFields& options) {
-  return released(adam_update_fp8, adam_of(numbers, choices), elements_of(grad), format.format, scale, amax,
+  return released(adam_update_fp8, adam_of(numbers, choices), float_span_of(grad), format.format, scale, amax,
                   mutable_view(codes), output_of(m), output_of(v), mutable_view(master), options_of(options));
 }
 
 void run_adam_remainder(const AdamNumbers& numbers, const AdamChoices& choices, const TypedArray& grad,
                         const TypedArray& param, const TypedArray& m, const TypedArray& v,
                         Array<std::int16_t> remainder, const OptionFields& options) {
-  released(adam_update_remainder, adam_of(numbers, choices), elements_of(grad),
+  released(adam_update_remainder, adam_of(numbers, choices), float_span_of(grad),
            std::get<std::span<BFloat16>>(output_of(param)), output_of(m), output_of(v), mutable_view(remainder),
            options_of(options));
 }
@@ -406,13 +406,13 @@ void run_permute_rows(const Array<std::uint8_t>& x, std::size_t row_bytes, const
 
 void run_unpermute_rows(const TypedArray& x, std::size_t columns, const Array<std::int32_t>& map,
                         const Array<float>& probabilities, const TypedArray& out, int threads) {
-  released(unpermute_rows, elements_of(x), columns, view(map), view(probabilities), output_of(out), threads);
+  released(unpermute_rows, float_span_of(x), columns, view(map), view(probabilities), output_of(out), threads);
 }
 
 void run_unpermute_rows_backward(const TypedArray& grad, const TypedArray& x, std::size_t columns,
                                  const Array<std::int32_t>& map, const Array<float>& probabilities,
                                  const TypedArray& dx, Array<float> probability_gradient, int threads) {
-  released(unpermute_rows_backward, elements_of(grad), elements_of(x), columns, view(map), view(probabilities),
+  released(unpermute_rows_backward, float_span_of(grad), float_span_of(x), columns, view(map), view(probabilities),
            output_of(dx), mutable_view(probability_gradient), threads);
 }
 
