@@ -22,7 +22,7 @@ font:15px/1.5 system-ui,sans-serif}
 .fp8lab .all{font-size:13px;opacity:.8}
 .fp8lab .note{font-size:13px;opacity:.8;margin:2px 0 8px}
 .fp8lab mark{background:var(--c4);color:#000;padding:0 2px}
-.fp8lab .badge{font-size:13px;font-weight:600;border:2px solid var(--c2);border-radius:4px;padding:1px 7px;vertical-align:middle}
+.fp8lab .badge{font-size:13px;font-weight:600;border:2px solid var(--c2);border-radius:4px;padding:1px 7px;vertical-align:middle;white-space:nowrap}
 .fp8lab .badge.no{border-color:var(--c1)}
 .fp8lab .panels{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,300px),1fr));gap:12px 20px}
 .fp8lab figure{margin:0}

@@ -388,7 +388,7 @@ std::string body_html(const Curves& curves, const PageStyle& /*style*/) {
     const bool is_last = x.at(tick) > width - right - 16;
     html += fmt::format(
         "<path class=\"axis\" d=\"M{0:.5g} {1}v4\"/><text class=\"ax\" text-anchor=\"{4}\" "
-        "x=\"{5:.5g}\" y=\"{2}\">{3:.4g}</text>",
+        "x=\"{5:.5g}\" y=\"{2}\">{3:.6g}</text>",
         x.at(tick), height - bottom, height - bottom + 15, tick, is_last ? "end" : "middle",
         is_last ? width - 2 : x.at(tick));
   }

@@ -3,7 +3,8 @@
 
 Bits first: every finite and infinite float16 number is cast by each package and compared with what NVIDIA's headers give
 (profile ``cuda_satfinite``, which the tests hold against them). Then the time to cast 2^24 float32 numbers, the best of
-five, of one dot product of a tensor core, and of ``import`` beside NumPy's own. What is not installed is not measured.
+five, of one dot product of a tensor core, of ``import`` beside NumPy's own, and of pip with a wheel. What is not
+installed is not measured.
 """
 
 import importlib
@@ -11,8 +12,10 @@ import importlib.metadata
 import importlib.util
 import os
 import pathlib
+import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -146,6 +149,31 @@ def dots() -> str:
     return text
 
 
+def install_seconds(wheel: pathlib.Path) -> float:
+    """Of the processor, user and system, of pip that unpacks the wheel and compiles its Python; without what it needs."""
+
+    def once() -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            command = [
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "--no-index",
+                "--no-deps",
+                "--target",
+                folder,
+                str(wheel),
+            ]
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run(command, check=True, capture_output=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    return min(once() for _ in range(3))
+
+
 def imports(wheels: pathlib.Path | None) -> str:
     def processor_seconds(module: str) -> float:
         code = f"import time, numpy; t = time.process_time(); import {module}; print(time.process_time() - t)"
@@ -154,15 +182,17 @@ def imports(wheels: pathlib.Path | None) -> str:
         ]
         return min(float(run.stdout.split()[-1]) for run in runs)
 
-    text = "| package | version | import, beside NumPy's: s of the processor | wheel: MB |\n|---|---|---|---|\n"
+    text = "| package | version | import, beside NumPy's: s of the processor | wheel: MB | pip installs it: s of the processor |\n"
+    text += "|---|---|---|---|---|\n"
     for package, module in IMPORTS.items():
         if importlib.util.find_spec(module) is None:
-            text += f"| {package} | | not measured | |\n"
+            text += f"| {package} | | not measured | | |\n"
             continue
         version = fp8lab.__version__ if package == "fp8lab" else importlib.metadata.version(package)
         found = list(wheels.glob(f"{package}-*.whl")) if wheels else []
         size = f"{found[0].stat().st_size / 1e6:.2f}" if found else "not measured"
-        text += f"| {package} | {version} | {processor_seconds(module):.2f} | {size} |\n"
+        installed = f"{install_seconds(found[0]):.1f}" if found else "not measured"
+        text += f"| {package} | {version} | {processor_seconds(module):.2f} | {size} | {installed} |\n"
     return text
 
 

@@ -176,6 +176,12 @@ def test_a_curve_stops_where_there_is_no_number():
     )
 
 
+def test_an_axis_has_plain_numbers():
+    document = fp8lab.experiments.accumulate(k=[32, 16384], rows=2, columns=2)
+    ticks = re.findall(r'<text class="ax"[^>]*>([0-9.e+-]+)</text>', _core.document_page(document.to_json()))
+    assert {"100", "1000", "10000"} <= set(ticks) and "1e+04" not in ticks
+
+
 def test_names_on_a_page_are_words():
     text = _core.document_page(_experiments.run("accumulate", small_call("accumulate")).to_json())
     assert re.search(r">backward error [a-z]+</text>", text) and "_error_" not in "".join(
