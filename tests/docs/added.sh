@@ -10,7 +10,7 @@ git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t 
 cmake -D ROOT="$PWD" -D OUT="$copy/added" -D PAGES=add_a_format,add_a_recipe,add_a_tensor_core,add_a_departure,add_an_experiment -P tests/docs/apply.cmake
 cp -r "$copy"/added/* "$copy"
 rm -r "$copy/added" "$copy/tests/docs/CMakeLists.txt"
-touch "$copy/tests/docs/CMakeLists.txt"  # the steps are done, and cannot be done twice
+touch "$copy/tests/docs/CMakeLists.txt"  # the steps are done
 cd "$copy"
 cmake --preset release
 cmake --build --preset release -j "$(nproc)"

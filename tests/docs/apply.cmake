@@ -2,7 +2,8 @@
 cmake_minimum_required(VERSION 3.25)
 # Carries out the steps of pages in docs/: "In `FILE`, above `TEXT`, ...:" and a block, which goes above the first line with TEXT, and
 # "Write `FILE`, ...:" and a block, which is the file. No other text of the page may stand between the two in backquotes.
-# The changed files are written below OUT, each where it lies below ROOT. A page says how many files its steps touch; that must be true.
+# The changed files are written below OUT, each where it lies below ROOT. A step that is done already is not done twice.
+# A page says how many files its steps touch; that must be true.
 # cmake -D ROOT=directory -D OUT=directory -D PAGES=page,page -P apply.cmake
 string(REPLACE "," ";" pages "${PAGES}")
 set(words "no file" "one file" "two files" "three files" "four files" "five files" "six files" "seven files" "eight files")
@@ -27,6 +28,9 @@ foreach(page ${pages})
     list(APPEND touched ${file})
     if(verb STREQUAL "Write")
       if(EXISTS ${ROOT}/${file})
+        file(READ ${ROOT}/${file} source)
+      endif()
+      if(EXISTS ${ROOT}/${file} AND NOT source STREQUAL block)
         message(FATAL_ERROR "docs/${page}.md, step ${steps}: ${file} is there already")
       endif()
       file(WRITE ${OUT}/${file} "${block}")
@@ -36,6 +40,11 @@ foreach(page ${pages})
       file(READ ${OUT}/${file} source)
     else()
       file(READ ${ROOT}/${file} source)
+    endif()
+    string(FIND "${source}" "${block}" done)
+    if(NOT done EQUAL -1)  # whoever follows the page to the letter has this step already
+      file(WRITE ${OUT}/${file} "${source}")
+      continue()
     endif()
     string(FIND "${source}" "${anchor}" at)
     if(at EQUAL -1)

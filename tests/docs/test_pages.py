@@ -5,6 +5,7 @@ import functools
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -240,3 +241,21 @@ def test_the_tables_of_the_study_are_those_of_its_results():
     assert page == trainings.page_with(page, tables_of), "python tests/docs/trainings.py writes them"
     wrong = {**tables_of, "runs": tables_of["runs"].replace("nvfp4", "mxfp4")}
     assert page != trainings.page_with(page, wrong)
+
+
+def test_a_step_that_is_done_already_is_not_done_twice(tmp_path):
+    pages = ("add_a_format", "add_a_tensor_core", "add_an_experiment")
+    script = ROOT / "tests" / "docs" / "apply.cmake"
+
+    def applied(root: pathlib.Path, out: pathlib.Path) -> dict[pathlib.Path, str]:
+        options = ("-D", f"ROOT={root}", "-D", f"OUT={out}", "-D", f"PAGES={','.join(pages)}")
+        subprocess.run(["cmake", *options, "-P", str(script)], check=True)
+        return {path.relative_to(out): path.read_text() for path in out.rglob("*") if path.is_file()}
+
+    once = applied(ROOT, tmp_path / "once")
+    followed = tmp_path / "followed"  # the project of somebody who has followed the pages
+    for path, text in once.items():
+        (followed / path).parent.mkdir(parents=True, exist_ok=True)
+        (followed / path).write_text(text)
+    shutil.copytree(ROOT / "docs", followed / "docs", dirs_exist_ok=True, ignore=lambda *_: ["notebooks", "static"])
+    assert applied(followed, tmp_path / "twice") == once
