@@ -95,21 +95,44 @@ HWY_INLINE hn::Vec<D> UnitsIn(D d, const FuseShape& shape, hn::Vec<D> power) {
   return hn::BitCast(d, hn::Sub(base, hn::BitCast(Words(), power)));
 }
 
+/// The largest exponent of the products in one vector of columns or, for which a row's are spread once, in two.
+template <std::size_t kVectors, typename Exponent>
+HWY_INLINE void LargestExponentsIn(std::size_t products, const Exponent* a0, const Exponent* a1, const Exponent* b,
+                                   Exponent* top0, Exponent* top1) {
+  const hn::CappedTag<Exponent, tile_columns> d;
+  const auto none = hn::Set(d, static_cast<Exponent>(2 * absent_exponent_of<Exponent>));
+  auto top00 = none;
+  auto top01 = none;
+  auto top10 = none;
+  auto top11 = none;
+  for (std::size_t k = 0; k < products; ++k, b += tile_columns) {
+    const auto left0 = hn::Set(d, a0[k]);
+    const auto left1 = hn::Set(d, a1[k]);
+    const auto right = hn::LoadU(d, b);
+    top00 = hn::Max(top00, hn::Add(right, left0));
+    top10 = hn::Max(top10, hn::Add(right, left1));
+    if constexpr (kVectors == 2) {
+      const auto next = hn::LoadU(d, b + hn::Lanes(d));
+      top01 = hn::Max(top01, hn::Add(next, left0));
+      top11 = hn::Max(top11, hn::Add(next, left1));
+    }
+  }
+  hn::StoreU(top00, d, top0);
+  hn::StoreU(top10, d, top1);
+  if constexpr (kVectors == 2) {
+    hn::StoreU(top01, d, top0 + hn::Lanes(d));
+    hn::StoreU(top11, d, top1 + hn::Lanes(d));
+  }
+}
+
 /// The largest exponent of the products, column by column.
 template <typename Exponent>
 HWY_INLINE void LargestExponents(std::size_t products, const Exponent* a0, const Exponent* a1, const Exponent* b,
                                  Exponent* top0, Exponent* top1) {
   const hn::CappedTag<Exponent, tile_columns> d;
-  for (std::size_t column = 0; column < tile_columns; column += hn::Lanes(d)) {
-    auto largest0 = hn::Set(d, static_cast<Exponent>(2 * absent_exponent_of<Exponent>));
-    auto largest1 = largest0;
-    for (std::size_t k = 0; k < products; ++k) {
-      const auto right = hn::LoadU(d, b + k * tile_columns + column);
-      largest0 = hn::Max(largest0, hn::Add(right, hn::Set(d, a0[k])));
-      largest1 = hn::Max(largest1, hn::Add(right, hn::Set(d, a1[k])));
-    }
-    hn::StoreU(largest0, d, top0 + column);
-    hn::StoreU(largest1, d, top1 + column);
+  constexpr std::size_t vectors = hn::MaxLanes(hn::CappedTag<Exponent, tile_columns>()) == tile_columns ? 1 : 2;
+  for (std::size_t column = 0; column < tile_columns; column += vectors * hn::Lanes(d)) {
+    LargestExponentsIn<vectors>(products, a0, a1, b + column, top0 + column, top1 + column);
   }
 }
 

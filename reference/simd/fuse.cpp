@@ -29,7 +29,7 @@ HWY_INLINE hn::Vec<Floats> ToFloat(hn::Vec<Ints> units) {
   const Ints di;
   const Floats d;
   const auto nearest = hn::ConvertTo(d, units);
-  const auto back = CutToInt(d, nearest);                                         // far below 2^31
+  const auto back = CutToInt(d, nearest);                                         // below 2^31
   const auto above = hn::VecFromMask(di, hn::Gt(hn::Abs(back), hn::Abs(units)));  // -1 where it was rounded up
   auto bits = hn::Add(hn::BitCast(di, nearest), above);
   if constexpr (kOdd) {
@@ -55,6 +55,10 @@ HWY_INLINE hn::Vec<hn::Rebind<float, Doubles>> ToFloat(hn::Vec<Doubles> units) {
 /// Rounds the sum of two whole numbers in the same way.
 template <bool kOdd>
 HWY_INLINE hn::Vec<Floats> ToFloat(hn::Vec<Ints> units, hn::Vec<Ints> more) {
+  const Ints di;
+  // Sums this small fit an int32, and so does their float32.
+  const auto larger = hn::Max(hn::Abs(units), hn::Abs(more));
+  if (hn::AllTrue(di, hn::Lt(larger, hn::Set(di, (1 << 30) - (1 << 6))))) return ToFloat<kOdd>(hn::Add(units, more));
   const auto sum = [](auto x, auto y) HWY_ATTR {
     return ToFloat<kOdd>(hn::Add(hn::PromoteTo(Doubles(), x), hn::PromoteTo(Doubles(), y)));
   };

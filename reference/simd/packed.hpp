@@ -100,14 +100,9 @@ std::shared_ptr<const ElementsOfBytes<Exponent>> elements_of_bytes(
   return known.emplace_back(factors, std::make_shared<const ElementsOfBytes<Exponent>>(table)).second;
 }
 
-/// The least and the largest of some exponents.
+/// The least and the largest of some exponents and 0.
 struct ExponentRange {
-  int low = 0, high = 0;  // 0 among them harms no one
-
-  void add(int exponent) {
-    low = std::min(low, exponent);
-    high = std::max(high, exponent);
-  }
+  int low = 0, high = 0;
 };
 
 /// Rows of an operand as the vector code takes them, `width` rows side by side: [tile][k][width]. The rest is zeros. It
@@ -144,7 +139,8 @@ class Packed {
   /// Makes a tile of rows [first, first + count), count <= width, and of K from `from`, where an instruction begins.
   void pack(std::size_t tile, std::size_t first, std::size_t count, std::size_t from = 0) {
     const std::size_t end = std::min(operand_.operand().depth, from + depth_);
-    clear(tile);
+    std::fill_n(&special_[tile * depth_ / k_], depth_ / k_, std::uint8_t{0});
+    if (count != width_ || end - from != depth_) clear(tile);  // elsewhere everything is written
     for (std::size_t k0 = from; k0 < end; k0 += k_) {
       checkpoint();
       for (std::size_t i = 0; i < count; ++i) {
@@ -156,12 +152,7 @@ class Packed {
             if (place.lasts != nullptr) put_last(place, positions_[k - k0], of_bytes_->lasts[code]);
           });
         } else {
-          const int least = operand_.format().min_exponent();
-          operand_.for_values(first + i, k0, k1, [&](std::size_t k, float x) {
-            const bool flushed = flushes_ && std::abs(x) < power_of_two(least);
-            put(place, positions_[k - k0], Element<Exponent>(flushed ? 0.0F : x, least));
-            if (place.lasts != nullptr) put_last(place, positions_[k - k0], LastPlaces(x));
-          });
+          put_values(place, first + i, k0, k1);
         }
         if (groups_ != 0) find_nonzero(place);
       }
@@ -208,7 +199,6 @@ class Packed {
     fill(scale_exponents_, blocks_ * width_, groups_ == 0 ? std::int16_t{0} : absent_exponent_of<std::int16_t>);
     fill(nonzero_, groups_ * width_, std::uint16_t{0});
     if (!lasts_.empty()) fill(lasts_, 2 * depth_ * width_, no_last_place);
-    fill(special_, depth_ / k_, std::uint8_t{0});
   }
   /// Where one row of an instruction goes.
   struct Place {
@@ -230,6 +220,21 @@ class Packed {
     place.values[position] = x.value;
     place.exponents[position] = x.exponent;
     if (!std::isfinite(x.value)) *place.special = 1;
+  }
+  /// Puts elements of 16 or 32 bits of a row, all of one instruction.
+  void put_values(const Place& place, std::size_t row, std::size_t k0, std::size_t k1) {
+    const int least = operand_.format().min_exponent();
+    const auto least_normal = static_cast<float>(flushes_ ? power_of_two(least) : 0);
+    std::array<float, 64> values;
+    for (std::size_t k = k0; k < k1; k += values.size()) {
+      const auto own = std::span(values).first(std::min(values.size(), k1 - k));
+      operand_.read_values(row, k, own);
+      for (std::size_t i = 0; i < own.size(); ++i) {
+        const float x = std::abs(own[i]) < least_normal ? 0.0F : own[i];
+        put(place, positions_[k - k0 + i], Element<Exponent>(x, least));
+        if (place.lasts != nullptr) put_last(place, positions_[k - k0 + i], LastPlaces(x));
+      }
+    }
   }
   void put_last(const Place& place, std::size_t position, const LastPlaces& x) {
     place.lasts[2 * position] = x.positive;
@@ -270,11 +275,13 @@ class Packed {
   }
   void find_range(std::size_t tile) {
     const auto range = [&](const auto& exponents, std::size_t count) {
-      ExponentRange result;
+      std::int16_t low = 0;
+      std::int16_t high = 0;
       for (const std::int16_t x : std::span(exponents).subspan(tile * count, count)) {
-        if (x != absent_exponent_of<std::int16_t>) result.add(x);
+        low = std::min(low, x == absent_exponent_of<std::int16_t> ? std::int16_t{0} : x);
+        high = std::max(high, x);
       }
-      return result;
+      return ExponentRange{low, high};
     };
     of_elements_[tile] = range(exponents_, depth_ * width_);
     of_scales_[tile] = range(scale_exponents_, blocks_ * width_);

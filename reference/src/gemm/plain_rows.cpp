@@ -9,7 +9,6 @@
 #include <variant>
 
 #include "fp8lab/formats/decode.hpp"
-#include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/refuse.hpp"
@@ -365,7 +364,7 @@ std::vector<float> partial_sums(const MmaModel& model, PlainRows& a, PlainRows& 
   const FactorReader of_a(model, left, how.zero_rule, "a", Rounding::toward_zero);
   const FactorReader of_b(model, right, how.zero_rule, "b", Rounding::toward_zero);
   const bool is_half = model.accumulator() == binary16;
-  const std::size_t some = 1 + 2048 / std::max<std::size_t>(end, 1);  // rows whose factors stay in the cache
+  const std::size_t some = rows_in_cache(end);
   for (std::size_t first = 0; first < count; first += some) {
     checkpoint();
     const std::size_t rows = std::min(some, count - first);
@@ -374,7 +373,7 @@ std::vector<float> partial_sums(const MmaModel& model, PlainRows& a, PlainRows& 
     for (std::size_t i = 0; i < rows; ++i) {
       for (std::size_t piece = 0; piece + 1 < edges.size(); ++piece) {
         float& sum = sums[piece * count + first + i];
-        std::uint64_t word = is_half ? encode(binary16, cuda_nosat_policy, sum) : std::bit_cast<std::uint32_t>(sum);
+        std::uint64_t word = word_of_accumulator(model, sum);
         for (std::size_t k = edges[piece]; k < std::min(depth, edges[piece + 1]); k += width) {
           word = mma_instruction(model, x.part(i, k, width), y.part(i, k, width), word, how.zero_rule);
         }

@@ -2,17 +2,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "fp8lab/formats/encode.hpp"
 #include "gemm/multiplier.hpp"
 #include "tensor_core/instruction.hpp"
 
 namespace fp8lab {
 namespace {
-
-/// A float32 number that the accumulator can be, as its word.
-std::uint32_t word_of(const MmaModel& model, float x) {
-  return model.accumulator() == binary16 ? encode(binary16, cuda_nosat_policy, x) : std::bit_cast<std::uint32_t>(x);
-}
 
 class ScalarRows final : public RowBlock {
  public:
@@ -34,7 +28,8 @@ class ScalarRows final : public RowBlock {
       for (std::size_t j = 0; j < width; ++j) {
         float& accumulator = accumulators[row * tile_columns + j];
         const FactorSpan right = columns_.part(j, k, products);
-        const std::uint64_t word = mma_instruction(model, left, right, word_of(model, accumulator), zero_rule_);
+        const std::uint64_t word =
+            mma_instruction(model, left, right, word_of_accumulator(model, accumulator), zero_rule_);
         accumulator = accumulator_value(model, word);
       }
     }

@@ -171,13 +171,22 @@ Factor FactorReader::of_wide(std::size_t i) const {
   return converted(conversion, encode(tf32, policy, x));
 }
 
-float FactorReader::wide_value(std::size_t i) const {
+void FactorReader::read_values(std::size_t row, std::size_t k, std::span<float> values) const {
+  const std::size_t stride = operand_.transposed ? operand_.rows : 1;
+  const auto read = [&](const auto* elements, const auto& value_of) {
+    elements += place(row, k);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = value_of(elements[i * stride]);
+  };
   if (const auto* floats = std::get_if<std::span<const float>>(&operand_.elements)) {
-    return format_ == tf32 ? tf32_value((*floats)[i], tf32_rounding_) : (*floats)[i];
+    if (format_ == tf32) return read(floats->data(), [&](float x) { return tf32_value(x, tf32_rounding_); });
+    return read(floats->data(), [](float x) { return x; });
   }
-  const std::uint16_t word = std::get<std::span<const std::uint16_t>>(operand_.elements)[i];
-  if (format_ == bfloat16) return std::bit_cast<float>(static_cast<std::uint32_t>(word) << 16);
-  return format_ == binary16 ? half_value(word) : decode(format_, word);
+  const std::uint16_t* const words = std::get<std::span<const std::uint16_t>>(operand_.elements).data();
+  if (format_ == bfloat16) {
+    return read(words, [](std::uint16_t x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16); });
+  }
+  if (format_ == binary16) return read(words, half_value);
+  read(words, [&](std::uint16_t x) { return decode(format_, x); });
 }
 
 std::uint8_t FactorReader::scale_code(std::size_t row, std::size_t block) const {

@@ -133,6 +133,9 @@ void check_apart_operand(std::string_view name, const Operand& operand, std::spa
   return static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(scale) >> 23 & 0xFF);
 }
 
+/// Rows whose factors stay in the cache, of that many elements each.
+[[nodiscard]] inline std::size_t rows_in_cache(std::size_t depth) { return 1 + 2048 / std::max<std::size_t>(depth, 1); }
+
 /// All rows of an operand.
 struct Factors {
   std::vector<Factor> elements, scales;
@@ -198,11 +201,8 @@ class FactorReader {
       for (std::size_t k = k0; k < k1; ++k) f(k, codes[start + k * stride]);
     }
   }
-  /// Calls f(k, value) for elements of 16 or 32 bits: infinities and NaN as such, of any payload.
-  template <typename Function>
-  void for_values(std::size_t row, std::size_t k0, std::size_t k1, const Function& f) const {
-    for (std::size_t k = k0; k < k1; ++k) f(k, wide_value(place(row, k)));
-  }
+  /// The values of elements of 16 or 32 bits of a row, from the k-th on: infinities and NaN as such, of any payload.
+  void read_values(std::size_t row, std::size_t k, std::span<float> values) const;
   [[nodiscard]] bool has_byte_table() const { return operand_.elements.index() == 0; }
   [[nodiscard]] const std::shared_ptr<const FactorsOfBytes>& of_bytes() const { return of_bytes_; }
   /// Elements of K that share a scale; 0: there are no scales.
@@ -222,7 +222,6 @@ class FactorReader {
     return operand_.transposed ? k * operand_.rows + row : row * operand_.depth + k;
   }
   [[nodiscard]] Factor of_wide(std::size_t i) const;
-  [[nodiscard]] float wide_value(std::size_t i) const;
 
   MmaModel model_;
   Operand operand_;

@@ -207,6 +207,10 @@ std::uint64_t mma_instruction(const MmaModel& model, const FactorSpan& a, const 
   return accumulator;
 }
 
+std::uint32_t word_of_accumulator(const MmaModel& model, float x) {
+  return model.accumulator() == binary16 ? encode(binary16, cuda_nosat_policy, x) : std::bit_cast<std::uint32_t>(x);
+}
+
 float accumulator_value(const MmaModel& model, std::uint64_t word) {
   const float value = decode(model.accumulator(), static_cast<std::uint32_t>(word));
   return std::isnan(value) ? std::bit_cast<float>(0x7FFFFFFFU) : value;

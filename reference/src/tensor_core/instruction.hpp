@@ -23,6 +23,9 @@ namespace fp8lab {
 /// The IEEE 754 sum of two words of a binary32 or binary16 accumulator, nearest even; NaN is all ones.
 [[nodiscard]] std::uint64_t ieee_sum(const MmaModel& model, std::uint64_t x, std::uint64_t y);
 
+/// A float32 number that a binary32 or binary16 accumulator can be, as its word.
+[[nodiscard]] std::uint32_t word_of_accumulator(const MmaModel& model, float x);
+
 /// A word of a binary32 or binary16 accumulator as a float32: exactly, but that any NaN is 7FFFFFFF.
 [[nodiscard]] float accumulator_value(const MmaModel& model, std::uint64_t word);
 

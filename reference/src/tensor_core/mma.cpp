@@ -68,7 +68,7 @@ void mma_batch(const MmaModel& model, const Operand& a, const Operand& b, std::s
   const DefaultEnvironment environment;
   const FactorReader left(model, a, zero_rule, "a", Rounding::toward_zero);
   const FactorReader right(model, b, zero_rule, "b", Rounding::toward_zero);
-  const std::size_t some = 1 + 2048 / std::max<std::size_t>(a.depth, 1);  // rows whose factors stay in the cache
+  const std::size_t some = rows_in_cache(a.depth);
   for (std::size_t first = 0; first < a.rows; first += some) {
     checkpoint();
     const std::size_t count = std::min(some, a.rows - first);
