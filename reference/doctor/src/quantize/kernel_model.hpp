@@ -317,6 +317,8 @@ class KernelModel {
   [[nodiscard]] TileScale made_scale(const Recipe& recipe, const ScaleConstants& constants, float amax) const;
   /// Makes the scales of all tiles, where they follow a recipe's rule.
   void make_scales() const;
+  /// Makes those that departures change.
+  void make_changed_scales() const;
   /// What the elements of each tile meet, where bulk code takes the tiles.
   void make_factors() const;
   /// Whether no departure is from what tile_scales() makes, for codes and where scales are stored.
@@ -389,8 +391,8 @@ class KernelModel {
   ScaleConstants stored_constants_{}, scale_constants_{};  // of these recipes
   Amaxes* amaxes_ = nullptr;                               // of the source
   StoredScaleLayout layout_;
-  mutable std::vector<TileScale> made_;         // by tile, once all are made, where they follow the rule
-  mutable std::vector<float> factors_;          // by tile, where elements meet them in bulk
+  mutable std::vector<TileScale> made_;  // by tile, once all are made, where one rule makes those stored and those met
+  mutable std::vector<float> factors_;   // by tile, where elements meet them in bulk
   mutable std::optional<TileEncoder> encoder_;  // the cast, where it does nothing but scale and round
   std::optional<VectorEncode> encode_;          // the cast, where vector code does it
   InputNarrowing narrowing_;

@@ -2,6 +2,7 @@
 #include "quantize/scales_case.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -57,6 +58,13 @@ std::optional<float> short_decimal(const FactorInterval& interval) {
     if (rounded >= interval.lowest && rounded <= interval.highest) return static_cast<float>(rounded);
   }
   return std::nullopt;
+}
+
+bool has_rising_scales(const Recipe& recipe) {
+  constexpr std::array least{SpecialScale::computed, SpecialScale::zero_factor, SpecialScale::smallest,
+                             SpecialScale::smallest_of_nan};
+  const bool has_other_zero = makes_scale_inv(recipe) && std::ranges::find(least, recipe.zero_amax) == least.end();
+  return recipe.tensor_scale == TensorScaleRule::none && recipe.limit != ScaleLimit::input_type && !has_other_zero;
 }
 
 }  // namespace fp8lab::doctor

@@ -29,6 +29,11 @@ struct ScalesCase {
   [[nodiscard]] double cost_of_factor() const { return count < 4 ? 1.5 : 1.1; }
 };
 
+/// Whether a larger amax, not zero, makes no smaller scale by that recipe, whatever the tensor's type. It may where a
+/// scale is limited to the largest of that type, which a smaller number than infinity can exceed, or where a scale that
+/// rounds to 0 becomes another one.
+[[nodiscard]] bool has_rising_scales(const Recipe& recipe);
+
 /// The number in an interval with the fewest decimal digits, and no more than three.
 [[nodiscard]] std::optional<float> short_decimal(const FactorInterval& interval);
 

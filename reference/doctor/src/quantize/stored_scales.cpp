@@ -187,8 +187,11 @@ std::uint64_t KernelModel::unread_mismatches() const {
 bool KernelModel::stores_in_order() const {
   const bool is_moved = layout_.is_padded || layout_.is_swizzled || layout_.is_transposed || layout_.late != 0 ||
                         layout_.step_down * layout_.step_across != 1;
+  const bool is_changed =
+      has_any(&Departure::stored, &Departure::word, &Departure::stored_of, &Departure::is_unwritten);
   const Format own = scale_format_of(recipe());
-  return layout_.fits && !is_moved && deviations_.empty() && !made_.empty() && own == dump_->type_of_scales(own);
+  return layout_.fits && !is_moved && !is_changed && takes_stored_ == TakesStored::none && !made_.empty() &&
+         own == dump_->type_of_scales(own);
 }
 
 bool KernelModel::has_scales_as_made(std::size_t row) const {

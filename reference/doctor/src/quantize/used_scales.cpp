@@ -41,7 +41,13 @@ bool KernelModel::follows_rule() const {
 
 void KernelModel::complete() const {
   source_->complete(*amaxes_);
-  if (made_.empty() && follows_rule()) make_scales();
+  if (made_.empty() && stored_recipe_ == scale_recipe_) {
+    if (follows_rule()) {
+      make_scales();
+    } else {
+      make_changed_scales();
+    }
+  }
   if (factors_.empty()) make_factors();
   const bool is_transpose = is_transposed_ && !has_any(&Departure::index, &Departure::place);
   if (is_transpose && dump_ != nullptr) turned_codes_ = dump_->turned(source_->rows(), source_->threads());
@@ -72,6 +78,19 @@ void KernelModel::make_scales() const {
       }
     }
   });
+}
+
+void KernelModel::make_changed_scales() const {
+  std::vector<TileScale> made(amaxes_->values.size());
+  parallel_for(
+      made.size(), source_->threads(),
+      [&](std::size_t first, std::size_t last) {
+        for (std::size_t i = first; i < last; ++i) {
+          made[i] = made_scale(stored_recipe_, stored_constants_, amaxes_->values[i]);
+        }
+      },
+      scalar_piece);
+  made_ = std::move(made);
 }
 
 void KernelModel::make_factors() const {

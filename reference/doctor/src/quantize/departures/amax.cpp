@@ -108,9 +108,10 @@ std::size_t roundest(const Counts& counts) {
   return counts.highest / power * power;
 }
 
-/// Whether the amax of each whole row is finite and makes its scale. A larger amax makes no smaller scale: then no
+/// Whether the amax of each whole row is finite and makes its scale, and a larger amax makes no smaller one: then no
 /// element of a row says that it does not count.
 bool whole_rows_make_scales(const ScalesCase& one) {
+  if (!has_rising_scales(one.model.recipe())) return false;
   for (std::size_t row = 0; row < one.source.rows(); ++row) {
     const std::optional<std::uint32_t> word = one.model.word_there(row, 0);
     const float amax = one.model.amax_at(row, 0);
