@@ -240,6 +240,53 @@ TEST_CASE("vector code equals the scalar step where few bits are kept, at the li
   CHECK(tested >= 4);
 }
 
+/// Rows of which all elements have the exponent 0 and the largest significand, or in row i the first i one less; every
+/// other row is negative.
+Codes codes_below_two(const Format& format, std::size_t rows, std::size_t depth) {
+  const std::uint64_t most = (std::uint64_t{1} << format.mantissa_bits) - 1;
+  const std::uint64_t below_two = static_cast<std::uint64_t>(format.bias) << format.mantissa_bits | most;
+  Codes codes;
+  for (std::size_t i = 0; i < rows; ++i) {
+    for (std::size_t k = 0; k < depth; ++k) {
+      codes.push_back((below_two - (k < i ? 1 : 0)) | (i % 2 == 0 ? 0 : format.sign_mask()));
+    }
+  }
+  return codes;
+}
+
+TEST_CASE("vector code equals the scalar step where sums are as large as they can be") {
+  const UnforceTarget guard;
+  constexpr std::size_t rows = 6;
+  constexpr std::size_t columns = 6;
+  std::size_t tested = 0;
+  for (const MmaModel& model : models) {
+    const bool has_codes = model.operands.front() != tf32 && model.operands.front().bits() <= 16;
+    if (!has_vector_code(model) || !has_codes || model.scales || is_repeated(model)) continue;
+    ++tested;
+    const Format& format = model.operands.front();
+    const auto depth = static_cast<std::size_t>(model.k());
+    const Elements a(codes_below_two(format, rows, depth), format);
+    const Elements b(codes_below_two(format, columns, depth), format);
+    for (const float magnitude : {0x1.ffcp1F, 0x1.ffcp0F, 0x1p0F, 0.0F}) {
+      std::vector<float> c(rows * columns);
+      for (std::size_t i = 0; i < c.size(); ++i) c[i] = (i / columns + i % columns) % 2 == 0 ? magnitude : -magnitude;
+      const auto run = [&](std::string_view target) {
+        force_target(target);
+        std::vector<float> out(rows * columns);
+        gemm({.model = model, .c_enters = CEntry::accumulator}, a.operand(rows, depth), b.operand(columns, depth), out,
+             {.c = c});
+        return out;
+      };
+      const auto expected = run("scalar");
+      for (const std::string_view target : targets()) {
+        INFO(model.name << " on " << target << " from " << magnitude);
+        REQUIRE_NO(float_differences(run(target), expected));
+      }
+    }
+  }
+  REQUIRE(tested > 20);
+}
+
 TEST_CASE("TF32's vector code equals the scalar step on every target") {
   const UnforceTarget guard;
   for (int spread : {8, 60, 254}) {  // exponents: ordinary; beyond what vector code takes; everything
