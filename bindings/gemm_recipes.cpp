@@ -58,12 +58,13 @@ void bind_gemm_recipes(py::module_& module) {
   });
   module.def(
       "gemm_activation",
-      [](const std::string& name, const Array<float>& x, Array<float> out, int threads) {
+      [](const std::string& name, const Array<float>& x, const Array<float>& input, Array<float> out, int threads) {
         const auto to = mutable_view(out);
         const py::gil_scoped_release release;
-        apply_gemm_activation(find_value<GemmActivation>("name", name), view(x), to, threads);
+        apply_gemm_activation(find_value<GemmActivation>("name", name), view(x), view(input), to, threads);
       },
-      py::arg("name"), py::arg("x").noconvert(), py::arg("out").noconvert(), py::arg("threads"));
+      py::arg("name"), py::arg("x").noconvert(), py::arg("activation_input").noconvert(), py::arg("out").noconvert(),
+      py::arg("threads"));
   module.def("find_gemm", [](const std::string& name) { return find_gemm(name); });
   module.def("find_gemm_model", [](const std::string& name) { return find_gemm_model(name); });
   py::class_<GemmCall>(module, "GemmCall", "What a GEMM is given beside its operands, which must outlive it.")

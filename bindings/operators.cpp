@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fp8lab/reference/operators/activation.hpp"
+#include "fp8lab/reference/operators/compiled_gelu.hpp"
 #include "fp8lab/reference/operators/cross_entropy.hpp"
 #include "fp8lab/reference/operators/dropout.hpp"
 #include "fp8lab/reference/operators/exactness.hpp"
@@ -105,6 +106,14 @@ void run_activation_backward(const std::string& name, const ActivationFields& pa
   }
   released(scaled_activation_backward, kind, parameters_of(parameters), view_of(grad), view_of(x), view(*scales),
            output_of(dx), mutable_view(sums), ScaledLayout{interleave}, options_of(options));
+}
+
+void run_compiled_gelu(const TypedArray& x, const Array<float>& bias, const TypedArray& out, int threads) {
+  released(compiled_gelu, view_of(x), view(bias), output_of(out), threads);
+}
+void run_compiled_gelu_backward(const TypedArray& grad, const TypedArray& x, const Array<float>& bias,
+                                const TypedArray& dx, Array<float> sums, int threads) {
+  released(compiled_gelu_backward, view_of(grad), view_of(x), view(bias), output_of(dx), mutable_view(sums), threads);
 }
 
 /// layernorm(), or rmsnorm() where there is no beta.
@@ -311,6 +320,7 @@ Array<float> array_of(const std::vector<float>& values) {
 Array<float> run_torch_row_sums(const TypedArray& x, std::size_t offset, int multiprocessors) {
   return array_of(released(torch_row_sums, view_of(x), offset, multiprocessors));
 }
+Array<float> run_cublaslt_row_sums(const TypedArray& x) { return array_of(released(cublaslt_row_sums, view_of(x))); }
 Array<float> run_cast_transpose_row_sums(const TypedArray& x, const CastTransposeFields& kernel) {
   return array_of(released(cast_transpose_row_sums, view_of(x), kernel_of(kernel)));
 }
@@ -515,7 +525,12 @@ void bind_optimizers(py::module_& module) {
              py::arg("mask").noconvert(), py::arg("threads"));
   module.def("scale_tensor", &run_scale_tensor, py::arg("x"), py::arg("scale"), py::arg("out"), py::arg("threads"));
   module.def("l2norms", &run_l2norms, py::arg("tensors"), py::arg("options"));
+  module.def("compiled_gelu", &run_compiled_gelu, py::arg("x"), py::arg("bias").noconvert(), py::arg("out"),
+             py::arg("threads"));
+  module.def("compiled_gelu_backward", &run_compiled_gelu_backward, py::arg("grad"), py::arg("x"),
+             py::arg("bias").noconvert(), py::arg("dx"), py::arg("sums").noconvert(), py::arg("threads"));
   module.def("torch_row_sums", &run_torch_row_sums, py::arg("x"), py::arg("offset"), py::arg("multiprocessors"));
+  module.def("cublaslt_row_sums", &run_cublaslt_row_sums, py::arg("x"));
   module.def("cast_transpose_row_sums", &run_cast_transpose_row_sums, py::arg("x"), py::arg("kernel"));
   module.def("cast_transpose_thread_rows", &run_cast_transpose_thread_rows, py::arg("rows"), py::arg("columns"),
              py::arg("kernel"));

@@ -454,8 +454,7 @@ def gemm(
         ``epilogue``, as if left out, or ``accumulator``.
     bias : array_like of float32, (N,), optional
     activation_input : array_like of float32, (M, N), optional
-        The input of the gelu whose gradient a recipe with the activation ``dgelu`` multiplies with; no other reads it.
-        Neither ``gelu`` nor ``dgelu`` is computed yet.
+        The input of the GELU with whose gradient a recipe with the activation ``dgelu`` multiplies; no other reads it.
     scale_out : float
         The epilogue, where the recipe has no other, is scale_out * (alpha * (scales of the row * accumulator) + c +
         bias), from left to right, every operation rounded to float32. alpha is fl(scale_a * scale_b), of NVFP4's

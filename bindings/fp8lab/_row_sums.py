@@ -9,7 +9,7 @@ from fp8lab import _core
 from fp8lab._arrays import Array, as_kernel_floats, check_bool, check_int
 from fp8lab._entry import guard as _guard
 
-__all__ = ["cast_transpose_row_sums", "cast_transpose_thread_rows", "torch_row_sums"]
+__all__ = ["cast_transpose_row_sums", "cast_transpose_thread_rows", "cublaslt_row_sums", "torch_row_sums"]
 
 _MOST = 2**31 - 1
 _ITEM_SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -46,6 +46,35 @@ def torch_row_sums(x: Any, *, offset: int = 0, multiprocessors: int = 132) -> Ar
     _check_matrix(array.shape)
     first = check_int(offset, "offset", 0, _MOST)
     return _core.torch_row_sums((array, source), first, check_int(multiprocessors, "multiprocessors", 1, _MOST))
+
+
+def cublaslt_row_sums(x: Any) -> Array:
+    """The sum of each column as cuBLASLt 13.1 adds it beside a product on a Hopper chip, for its epilogue BGRADB: the
+    gradient of a bias in layers without FP8.
+
+    Row i is added to place i modulo 16, 64 or 128 in float32; then the upper half of the places to the lower one, and
+    so on. An H200's words for 17 shapes of 16 to 4096 rows and 16 to 2048 columns are these, by 16 places for fewer
+    than 256 rows or at least four times as many columns, and 128 from 4096 rows on; for other shapes that is a guess.
+
+    Parameters
+    ----------
+    x : array of float32, float16 or bfloat16, (rows, columns)
+        The gradient whose columns are those of the output.
+
+    Returns
+    -------
+    ndarray of float32, (columns,)
+
+    Raises
+    ------
+    TypeError, ValueError
+        For other element types and shapes.
+
+    Source: cuBLASLt 13.1 on an H200 (driver 580.159.04), 2026-11-27.
+    """
+    array, source = as_kernel_floats(x, "x")
+    _check_matrix(array.shape)
+    return _core.cublaslt_row_sums((array, source))
 
 
 def cast_transpose_row_sums(

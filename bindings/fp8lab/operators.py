@@ -42,6 +42,7 @@ from fp8lab._activations import (
     scaled_activation,
     scaled_activation_backward,
 )
+from fp8lab._compiled_gelu import compiled_gelu, compiled_gelu_backward
 from fp8lab._dropout import (
     dropout,
     dropout_backward,
@@ -101,6 +102,7 @@ from fp8lab._router import (
 from fp8lab._row_sums import (
     cast_transpose_row_sums,
     cast_transpose_thread_rows,
+    cublaslt_row_sums,
     torch_row_sums,
 )
 from fp8lab._softmax import (
@@ -124,8 +126,11 @@ __all__ = [
     "adam_update_remainder",
     "cast_transpose_row_sums",
     "cast_transpose_thread_rows",
+    "compiled_gelu",
+    "compiled_gelu_backward",
     "cross_entropy",
     "cross_entropy_backward",
+    "cublaslt_row_sums",
     "dropout",
     "dropout_backward",
     "elementary",

@@ -512,7 +512,12 @@ CALLS = {
     ),
     "operators.scale_tensor": (fp8lab.operators.scale_tensor, {"x": X, "scale": 2.0}),
     "operators.l2norm": (fp8lab.operators.l2norm, {"tensors": [X, WIDE], "functions": "hopper"}),
+    "operators.compiled_gelu": (fp8lab.operators.compiled_gelu, {"x": WIDE, "bias": WIDE[0], "out_dtype": "bfloat16"}),
+    "operators.compiled_gelu_backward": (
+        fp8lab.operators.compiled_gelu_backward, {"grad": WIDE, "x": WIDE, "bias": WIDE[0], "bias_gradient": True},
+    ),
     "operators.torch_row_sums": (fp8lab.operators.torch_row_sums, {"x": WIDE, "offset": 1, "multiprocessors": 114}),
+    "operators.cublaslt_row_sums": (fp8lab.operators.cublaslt_row_sums, {"x": WIDE}),
     "operators.cast_transpose_row_sums": (
         fp8lab.operators.cast_transpose_row_sums, {"x": WIDE, "item_size": 2, "has_activation": True, "multiprocessors": 114},
     ),

@@ -13,7 +13,12 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-from fp8lab.operators import cast_transpose_row_sums, cast_transpose_thread_rows, torch_row_sums  # noqa: E402
+from fp8lab.operators import (  # noqa: E402
+    cast_transpose_row_sums,
+    cast_transpose_thread_rows,
+    cublaslt_row_sums,
+    torch_row_sums,
+)
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "device"
 sys.path.insert(0, str(Path(__file__).parent / "te"))
@@ -56,6 +61,20 @@ def test_gradients_of_biases_are_those_of_an_h200():
                      for plain in (True, False) for scaling in ("delayed", "current") for name in TYPES}  # fmt: skip
 
 
+def test_gradients_beside_a_product_are_cublaslts():
+    """h200_gemm_bias.npz: of products of (M, K) and (N, K), cuBLASLt 13.1's gradients of a bias of N elements."""
+    recorded = np.load(VECTORS / "h200_gemm_bias.npz")
+    for key in recorded.files:
+        name, shape = key.split("/")
+        columns, rows = map(int, shape.split("x"))
+        x = tensor(np.ascontiguousarray(normal(941, (columns, rows)).T), name)
+        own = fp8lab.operators.cublaslt_row_sums(x).view(np.int32)
+        assert (own == recorded[key]).all(), key
+        if name == "fp32" and rows > 16:  # another order
+            assert (fp8lab.operators.torch_row_sums(x).view(np.int32) != recorded[key]).mean() > 0.1
+    assert len(recorded.files) == 2 * 17
+
+
 def test_sums_over_rows_are_those_of_pytorch_on_an_h200():
     recorded, count = np.load(VECTORS / "h200_torch_reductions.npz"), 0
     for key in recorded.files:
@@ -87,5 +106,7 @@ def test_the_kernel_that_is_chosen(rows, columns, item_size, has_activation, mul
 
 def test_special_numbers():
     rows = np.float32([[np.nan, -0.0, np.inf, 1], [1, -0.0, 1, 1e-40]])
-    for sums in (torch_row_sums(rows), torch_row_sums(rows, offset=1), cast_transpose_row_sums(rows)):
+    for sums in (
+        torch_row_sums(rows), torch_row_sums(rows, offset=1), cast_transpose_row_sums(rows), cublaslt_row_sums(rows),
+    ):  # fmt: skip
         assert (sums.view(np.uint32) == [0x7FFFFFFF, 0, 0x7F800000, 0x3F800000]).all()

@@ -158,6 +158,9 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
             torch.nn.init.kaiming_uniform_: self._init_kaiming_uniform,
             torch.normal: self._torch_normal,
             torch._scaled_mm: _scaled_mm,
+            torch.bmm: _as_on_device("bmm"),
+            torch.baddbmm: _as_on_device("baddbmm"),
+            torch.Tensor.sum: _as_on_device("row_sum"),
         }
         for name in ("rand", "randn", "rand_like", "randn_like"):
             self._handlers[getattr(torch, name)] = self._drawn(name)
@@ -336,6 +339,18 @@ def _scaled_mm(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
 
     with torch.no_grad(), torch._C.DisableTorchFunction():
         return scaled_mm(*args, **options)
+
+
+def _as_on_device(name: str) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+    """The handler of torch_kernels of that name."""
+
+    def handle(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        from fp8lab.te import torch_kernels
+
+        result = getattr(torch_kernels, name)(args, options)
+        return _beside_cpu(result, args) if _CPU_IS_NAMED else result
+
+    return handle
 
 
 _BOUNDS = (0.0, 1.0)  # of a uniform draw, and mean and deviation of a normal one

@@ -15,7 +15,7 @@ import torch
 
 import fp8lab
 from fp8lab.literals import FormatName
-from fp8lab.te._activation import active_device
+from fp8lab.te._activation import active_device, active_functions
 from fp8lab.te._functions import refuse
 from fp8lab.te.quantize import as_quantized, bias_gradient, block_scales, quantize_as, threads
 from fp8lab.te.tensors import as_tensor, classes, element_type, format_name, kind_of_tensor, logical_shape
@@ -80,7 +80,7 @@ def generic_gemm(
     _check_output(D, shape, dtype, quantizer)
     gradient = None
     if bias is not None and grad:
-        gradient = bias_gradient(_high_precision(B), dtype)
+        gradient = _bias_gradient(A, B, dtype)
     is_empty = 0 in logical_shape(A) or 0 in logical_shape(B)
     if is_empty:
         return [_empty_result(D, shape, dtype, quantizer, accumulate), gradient, None, extra_output]
@@ -105,7 +105,9 @@ def generic_gemm(
     if gelu:
         low_precision = kind_of_tensor(A) != "plain" or kind_of_tensor(B) != "plain"
         aux = element_type(bias_type) if low_precision else dtype
-        product, gelu_input = _with_gelu(product, gelu_in, grad, aux, torch.float32 if fuses_cast else dtype)
+        is_float32 = not low_precision and A.dtype == torch.float32
+        kept = torch.float32 if fuses_cast else dtype
+        product, gelu_input = _with_gelu(product, gelu_in, grad, is_float32, aux, kept)
     return [_stored(product, D, dtype, quantizer), gradient, gelu_input, extra_output]
 
 
@@ -143,6 +145,15 @@ def _high_precision(tensor: Any) -> Any:
     return tensor.detach()
 
 
+def _bias_gradient(a: Any, b: Any, dtype: torch.dtype) -> Any:
+    """The sum of B's rows, in cuBLASLt's order where the device's functions are asked for."""
+    gradient = _high_precision(b)
+    rows = gradient.reshape(-1, gradient.shape[-1])
+    if active_functions() != "hopper" or kind_of_tensor(a) != "plain" or not rows.numel():
+        return bias_gradient(gradient, dtype)
+    return as_tensor(fp8lab.operators.cublaslt_row_sums(rows)).to(dtype)
+
+
 def _empty_result(out: Any, shape: tuple[int, ...], dtype: torch.dtype, quantizer: Any, accumulate: bool) -> Any:
     if out is not None and accumulate:
         return out
@@ -172,12 +183,14 @@ def _stored(product: Any, out: Any, dtype: torch.dtype, quantizer: Any) -> Any:
     return out
 
 
-def _with_gelu(product: Any, gelu_in: Any, grad: bool, aux: torch.dtype, dtype: torch.dtype) -> tuple[Any, Any]:
+def _with_gelu(
+    product: Any, gelu_in: Any, grad: bool, is_float32: bool, aux: torch.dtype, dtype: torch.dtype
+) -> tuple[Any, Any]:
     from fp8lab.te.activations import gelu_backward_of, gelu_of
 
     if grad:
         return gelu_backward_of(product, gelu_in.detach().view(product.shape), dtype), None
-    return gelu_of(product, dtype), product.to(aux)
+    return gelu_of(product, is_float32, dtype), product.to(aux)
 
 
 # --- the product ------------------------------------------------------------------------------------------------------

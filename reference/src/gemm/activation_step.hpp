@@ -6,7 +6,7 @@
 
 namespace fp8lab {
 
-/// As apply_gemm_activation(); dgelu, which callers refuse, leaves x.
-[[nodiscard]] float activated(GemmActivation activation, float x);
+/// As apply_gemm_activation(), but that NaNs have any word; dgelu alone reads the input.
+[[nodiscard]] float activated(GemmActivation activation, float x, float input);
 
 }  // namespace fp8lab

@@ -151,24 +151,25 @@ void Epilogue::scale_row(std::span<float> x, float scale_a, std::span<const floa
   if (alpha_ != 1) std::ranges::for_each(x, [&](float& value) { value *= alpha_; });
 }
 
-void Epilogue::row(std::span<float> x, float scale_a, std::span<const float> scales_b, std::span<const float> c,
-                   std::span<const float> bias) const {
+void Epilogue::row(std::span<float> x, float scale_a, std::span<const float> scales_b,
+                   const RowAddends& addends) const {
   const auto at = [](std::span<const float> all, std::size_t i, float none) { return all.empty() ? none : all[i]; };
   if (!is_usual_) {
     for (std::size_t i = 0; i < x.size(); ++i) {
-      x[i] = (*this)(x[i], {scale_a, at(scales_b, i, 1)}, {at(c, i, 0), at(bias, i, 0)});
+      x[i] = (*this)(x[i], {scale_a, at(scales_b, i, 1)},
+                     {at(addends.c, i, 0), at(addends.bias, i, 0), at(addends.activation_input, i, 0)});
     }
     return;
   }
   scale_row(x, scale_a, scales_b);
-  if (adds_c_) std::ranges::transform(x, c, x.begin(), std::plus<>());
-  if (adds_bias_) std::ranges::transform(x, bias, x.begin(), std::plus<>());
+  if (adds_c_) std::ranges::transform(x, addends.c, x.begin(), std::plus<>());
+  if (adds_bias_) std::ranges::transform(x, addends.bias, x.begin(), std::plus<>());
   if (scale_out_.value != 1) std::ranges::for_each(x, [&](float& value) { value = times(value, scale_out_); });
 }
 
 float Epilogue::operator()(float accumulator, const RowScales& rows, const ElementAddends& addends) const {
   float x = added(rounded_to(recipe_.sum_type, accumulator), rows, addends);
-  x = rounded_to(recipe_.unscaled_type, activated(recipe_.activation, x));
+  x = rounded_to(recipe_.unscaled_type, activated(recipe_.activation, x, addends.activation_input));
   return rounded_to(recipe_.via_type, times(x, scale_out_));
 }
 

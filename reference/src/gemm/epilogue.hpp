@@ -24,9 +24,13 @@ struct GemmGiven {
 struct RowScales {
   float a = 1, b = 1;
 };
-/// The addends of one element.
+/// The addends of one element, and the input of the activation whose gradient it is multiplied with.
 struct ElementAddends {
-  float c = 0, bias = 0;
+  float c = 0, bias = 0, activation_input = 0;
+};
+/// The same of a row: as many elements, or none.
+struct RowAddends {
+  std::span<const float> c = {}, bias = {}, activation_input = {};
 };
 
 /// A number that the accumulator is multiplied with, or divided by.
@@ -89,10 +93,8 @@ class Epilogue {
 
   /// The factors that multiply the accumulator of an element.
   [[nodiscard]] EpilogueFactors factors(const RowScales& rows) const;
-  /// The results of accumulators of one row, in their place; scales of columns, c and the bias are of as many elements,
-  /// or empty.
-  void row(std::span<float> x, float scale_a, std::span<const float> scales_b, std::span<const float> c,
-           std::span<const float> bias) const;
+  /// The results of accumulators of one row, in their place; scales of columns are of as many elements, or empty.
+  void row(std::span<float> x, float scale_a, std::span<const float> scales_b, const RowAddends& addends) const;
   /// The result of an element's accumulator, before it is rounded to the output.
   [[nodiscard]] float operator()(float accumulator, const RowScales& rows, const ElementAddends& addends) const;
 

@@ -126,7 +126,12 @@ void check_unread(const GemmRecipe& recipe, const Operand& a, const Operand& b, 
   if (recipe.c_enters != CEntry::epilogue && call.c.empty() && a.rows * b.rows != 0) {
     throw std::invalid_argument("c_enters goes with c, which is left out");
   }
-  if (recipe.activation != GemmActivation::dgelu && !call.activation_input.empty()) {
+  const bool takes_input = recipe.activation == GemmActivation::dgelu;
+  if (takes_input && call.activation_input.empty() && a.rows * b.rows != 0) {
+    throw std::invalid_argument("activation dgelu needs an activation_input of " + text(a.rows) + " * " + text(b.rows) +
+                                " elements");
+  }
+  if (!takes_input && !call.activation_input.empty()) {
     throw std::invalid_argument("activation_input goes with the activation dgelu, not with " +
                                 std::string(name_of(recipe.activation)));
   }
@@ -164,6 +169,7 @@ void check_gemm(const GemmRecipe& recipe, const Operand& a, const Operand& b, st
   check_apart_operand("b", b, out);
   check_apart_or_same("c", call.c, "out", out);
   check_apart("bias", call.bias, "out", out);
+  check_apart_or_same("activation_input", call.activation_input, "out", out);
   if (model.k() != 0) {
     check_tile_depth(model, a, "a", recipe.promote_k);
     check_tile_depth(model, b, "b", recipe.promote_k);
@@ -241,9 +247,12 @@ void finish(const Epilogue& epilogue, std::span<float> out, std::size_t first, c
   const std::size_t columns = b.rows;
   for (std::size_t at = 0; at < out.size(); at += columns) {
     const std::size_t row = first + at / columns;
-    const auto c = call.c.empty() ? call.c : call.c.subspan(row * columns, columns);
+    const auto of_row = [&](std::span<const float> all) {
+      return all.empty() ? all : all.subspan(row * columns, columns);
+    };
     const float scale_a = a.row_scales.empty() ? 1 : a.row_scales[row];
-    epilogue.row(out.subspan(at, columns), scale_a, b.row_scales, c, call.bias);
+    epilogue.row(out.subspan(at, columns), scale_a, b.row_scales,
+                 {of_row(call.c), call.bias, of_row(call.activation_input)});
   }
   // A GPU's NaN has all bits set.
   std::ranges::for_each(out, [](float& x) { x = std::isnan(x) ? std::bit_cast<float>(0x7FFFFFFFU) : x; });

@@ -11,6 +11,7 @@
 #include "fp8lab/formats/overlap.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/refuse.hpp"
+#include "fp8lab/reference/gemm/gemm_recipe_names.hpp"
 #include "gemm/activation_step.hpp"
 #include "units/special_word.hpp"
 
@@ -22,35 +23,57 @@ float hopper_tanh_approx(float x) {
       special_word(SpecialUnits::hopper, SpecialFunction::tanh, Subnormals::kept, std::bit_cast<std::uint32_t>(x)));
 }
 
-float gelu_of_epilogue(float x) {
-  constexpr float root_of_two_over_pi = 0x1.988454p-1F;
-  constexpr float cubic = 0x1.2444fcp-5F;  // five units more than the product with 0.044715
-  const float half = 0.5F * x;
-  const float t = hopper_tanh_approx(x * std::fma(x * cubic, x, root_of_two_over_pi));
-  return std::fma(half, t, half);
+constexpr float root_of_two_over_pi = 0x1.988454p-1F;
+constexpr float cubic = 0x1.6e4e26p-5F;  // 0.044715
+
+/// The hyperbolic tangent of GELU, with its usual argument.
+float tanh_of(float x) { return hopper_tanh_approx((root_of_two_over_pi * x) * std::fma(cubic * x, x, 1.0F)); }
+
+float gelu(float x) {
+  constexpr float product = 0x1.2444fcp-5F;  // five units more than that of the two constants
+  const float t = hopper_tanh_approx(x * std::fma(x * product, x, root_of_two_over_pi));
+  return 0.5F * std::fma(x, t, x);
+}
+
+float gelu_float32(float x) { return (0.5F * x) * (tanh_of(x) + 1.0F); }
+
+float gelu_slope(float x) {
+  constexpr float slope = 0x1.b6676cp-4F;  // 0.1070322243
+  const float t = tanh_of(x);
+  const float slope_of_tanh = std::fma(-t, t, 1.0F);
+  const float slope_of_argument = std::fma(slope * x, x, root_of_two_over_pi);
+  return (0.5F * x) * (slope_of_tanh * slope_of_argument) + 0.5F * (t + 1.0F);
 }
 
 }  // namespace
 
-float activated(GemmActivation activation, float x) {
+float activated(GemmActivation activation, float x, float input) {
   switch (activation) {
     case GemmActivation::none: return x;
     case GemmActivation::relu: return x < 0 ? 0 : x;
-    case GemmActivation::gelu: return gelu_of_epilogue(x);
-    case GemmActivation::dgelu: return x;
+    case GemmActivation::gelu: return gelu(x);
+    case GemmActivation::gelu_float32: return gelu_float32(x);
+    case GemmActivation::dgelu: return gelu_slope(input) * x;
   }
   return x;
 }
 
-void apply_gemm_activation(GemmActivation activation, std::span<const float> x, std::span<float> out, int threads) {
-  if (activation == GemmActivation::dgelu) refuse("activation dgelu is not computed yet; none, relu and gelu are");
+void apply_gemm_activation(GemmActivation activation, std::span<const float> x, std::span<const float> input,
+                           std::span<float> out, int threads) {
   if (out.size() != x.size()) refuse("out must have ", x.size(), " elements, not ", out.size());
+  const bool takes_input = activation == GemmActivation::dgelu;
+  if (!takes_input && !input.empty()) refuse("activation_input goes with dgelu, not with ", name_of(activation));
+  if (takes_input && input.size() != x.size()) {
+    refuse("activation_input must have ", x.size(), " elements, not ", input.size());
+  }
   check_apart_or_same("x", x, "out", out);
+  check_apart_or_same("activation_input", input, "out", out);
   const DefaultEnvironment environment;
   parallel_for(x.size(), threads, [&](std::size_t first, std::size_t last) {
     for (std::size_t i = first; i < last; ++i) {
       checkpoint(i);
-      out[i] = activated(activation, x[i]);
+      const float made = activated(activation, x[i], takes_input ? input[i] : 0);
+      out[i] = std::isnan(made) ? std::bit_cast<float>(0x7FFFFFFFU) : made;
     }
   });
 }

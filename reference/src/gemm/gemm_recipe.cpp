@@ -38,13 +38,28 @@ void check_ranges(const GemmRecipe& r) {
   }
 }
 
-/// Refuses by name what is not computed yet.
-void check_computed(const GemmRecipe& r) {
-  if (r.activation == GemmActivation::dgelu) refuse("activation dgelu is not computed yet; none, relu and gelu are");
-  if (r.activation == GemmActivation::gelu && !r.model.name.starts_with("hopper_")) {
-    refuse("activation gelu is known of Hopper's cuBLASLt alone, whose models begin with hopper_, not of ",
+/// Refuses activations of kernels that do not multiply as the model does.
+void check_activation(const GemmRecipe& r) {
+  const bool is_usual = r.activation == GemmActivation::none || r.activation == GemmActivation::relu;
+  const bool multiplies_float32 = r.model.name == "hopper_tf32" || r.model.name.starts_with("cuda_cores");
+  if (!is_usual && !multiplies_float32 && !r.model.name.starts_with("hopper_")) {
+    refuse("activation ", name_of(r.activation),
+           " is known of Hopper's cuBLASLt alone, whose models begin with hopper_ or cuda_cores, not of ",
            r.model.name);
   }
+  if (r.activation == GemmActivation::gelu && multiplies_float32) {
+    refuse("activation gelu is that of 8 and 16 bits; of float32 operands, as of ", r.model.name,
+           ", it is gelu_float32");
+  }
+  if (r.activation == GemmActivation::gelu_float32 && !multiplies_float32) {
+    refuse("activation gelu_float32 is that of float32 operands; of 8 and 16 bits, as of ", r.model.name,
+           ", it is gelu");
+  }
+}
+
+/// Refuses by name what is not computed yet.
+void check_computed(const GemmRecipe& r) {
+  check_activation(r);
   if (r.bias_gradient != BiasGradient::none) {
     refuse("bias_gradient ", name_of(r.bias_gradient), " is not computed yet; none is");
   }

@@ -30,7 +30,8 @@ constexpr std::array additions{
           "c or the bias is added after the result is rounded, and rounded again"}};
 constexpr std::array gemm_activations{Named{"none", GemmActivation::none}, Named{"relu", GemmActivation::relu, "relu"},
                                       Named{"gelu", GemmActivation::gelu, "Hopper's gelu"},
-                                      Named{"dgelu", GemmActivation::dgelu, "the gradient of gelu"}};
+                                      Named{"gelu_float32", GemmActivation::gelu_float32, "Hopper's gelu of float32"},
+                                      Named{"dgelu", GemmActivation::dgelu, "the gradient of Hopper's gelu"}};
 constexpr std::array bias_gradients{Named{"none", BiasGradient::none},
                                     Named{"of_a", BiasGradient::of_a, "the gradient of a bias is that of a"},
                                     Named{"of_b", BiasGradient::of_b, "the gradient of a bias is that of b"}};

@@ -191,6 +191,21 @@ std::vector<float> torch_row_sums(const MatrixView& x, std::size_t offset, int m
   return rows.result(sums_of_blocks(rows, blocks, sharing.threads));
 }
 
+std::vector<float> cublaslt_row_sums(const MatrixView& x) {
+  check_kernel_floats("x", x);
+  check_shape(x.rows(), x.columns(), 1);
+  const DefaultEnvironment environment;
+  const bool is_short = x.rows() < 256 || 4 * x.rows() <= x.columns();
+  const std::size_t places = is_short ? 16 : x.rows() < 4096 ? 64 : 128;
+  WideRows rows(x);
+  std::vector<ColumnSums> parts(places, rows.zeros());
+  for (std::size_t i = 0; i < x.rows(); ++i) {
+    checkpoint();
+    rows.add_row(i, parts[i % places]);
+  }
+  return rows.result(halved(std::move(parts)));
+}
+
 std::size_t cast_transpose_thread_rows(const CastTransposeKernel& kernel, std::size_t rows, std::size_t columns) {
   check_shape(rows, columns, kernel.multiprocessors);
   if (kernel.item_size != 1 && kernel.item_size != 2 && kernel.item_size != 4) {

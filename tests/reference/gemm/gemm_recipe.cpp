@@ -119,7 +119,9 @@ TEST_CASE("a GEMM recipe that makes no sense, or is not computed yet, is refused
     CHECK_THROWS_WITH(check_gemm_recipe(recipe), ContainsSubstring(message));
   };
   refused({.activation = GemmActivation::gelu}, "activation gelu is known of Hopper's cuBLASLt alone");
-  refused({.activation = GemmActivation::dgelu}, "activation dgelu is not computed yet");
+  refused({.activation = GemmActivation::dgelu}, "activation dgelu is known of Hopper's cuBLASLt alone");
+  refused({.model = hopper_tf32, .activation = GemmActivation::gelu}, "as of hopper_tf32, it is gelu_float32");
+  refused({.model = hopper_bf16, .activation = GemmActivation::gelu_float32}, "as of hopper_bf16, it is gelu");
   refused({.bias_gradient = BiasGradient::of_a}, "bias_gradient of_a is not computed yet");
   refused({.bias_gradient = BiasGradient::of_b}, "bias_gradient of_b is not computed yet");
   refused({.ranges = 2, .range_k = 64}, "one of ranges, range_k and split_k");
@@ -132,15 +134,24 @@ TEST_CASE("a GEMM recipe that makes no sense, or is not computed yet, is refused
   refused({.output = binary64}, "output must not be float64: exact has no float64 accumulator");
 }
 
-TEST_CASE("the input of a gelu goes with its gradient alone, which is not computed yet") {
-  const Parts of;
+TEST_CASE("the input of a GELU goes with its gradient alone, which needs it") {
+  Parts of;
+  of.model = hopper_wgmma_fp8;
   const Matrix input(of.p.rows * of.p.columns, 1.0F);
   CHECK_THROWS_WITH(of.run({.activation = GemmActivation::relu}, {.activation_input = input}),
                     "activation_input goes with the activation dgelu, not with relu");
   CHECK_THROWS_WITH(of.run({.activation = GemmActivation::dgelu}, {.activation_input = std::span(input).first(3)}),
                     "activation_input must have 3 * 5 elements, not 3");
-  CHECK_THROWS_WITH(of.run({.activation = GemmActivation::dgelu}, {.activation_input = input}),
-                    ContainsSubstring("activation dgelu is not computed yet"));
+  CHECK_THROWS_WITH(of.run({.activation = GemmActivation::dgelu}, GemmCall{}),
+                    "activation dgelu needs an activation_input of 3 * 5 elements");
+  const Matrix sum = of.run({}, GemmCall{});
+  Matrix expected(sum.size());
+  apply_gemm_activation(GemmActivation::dgelu, sum, input, expected, 1);
+  CHECK(expected != sum);
+  CHECK(of.run({.activation = GemmActivation::dgelu}, {.activation_input = input}) == expected);
+  Matrix in_place = input;
+  apply_gemm_activation(GemmActivation::dgelu, sum, in_place, in_place, 1);
+  CHECK(in_place == expected);
 }
 
 TEST_CASE("the gelu of a GEMM is its activation of the sum, and that of special numbers is the formula's") {
@@ -150,20 +161,22 @@ TEST_CASE("the gelu of a GEMM is its activation of the sum, and that of special 
   a.tensor_scale = {0.02F};
   const Matrix sum = of.run({}, a, of.right());
   Matrix expected(sum.size());
-  apply_gemm_activation(GemmActivation::gelu, sum, expected, 1);
+  apply_gemm_activation(GemmActivation::gelu, sum, {}, expected, 1);
   CHECK(expected != sum);
   CHECK(of.run({.activation = GemmActivation::gelu}, a, of.right()) == expected);
   // Words for which an H200 decided between formulas: each is near the middle of two bfloat16 numbers.
   const Matrix decisive{
       -0x1.3e017ep+1F, -0x1.04e750p+2F, -0x1.0b4370p+2F, -0x1.21d768p+2F, INFINITY, 0, -0.0F, 100, NAN};
   Matrix out(decisive.size());
-  apply_gemm_activation(GemmActivation::gelu, decisive, out, 2);
+  apply_gemm_activation(GemmActivation::gelu, decisive, {}, out, 2);
   const Matrix rounded = each(4, [&](auto i) { return as_brain(out[i]); });
   CHECK(rounded == Matrix{-0x1p-6F, -0x1.98p-15F, -0x1.ecp-16F, -0x1.18p-18F});
   CHECK((std::isinf(out[4]) && out[5] == 0 && out[6] == 0 && out[7] == 100 && std::isnan(out[8])));
-  CHECK_THROWS_WITH(apply_gemm_activation(GemmActivation::dgelu, sum, expected, 1),
-                    ContainsSubstring("activation dgelu is not computed yet"));
-  CHECK_THROWS_WITH(apply_gemm_activation(GemmActivation::relu, sum, out, 1), ContainsSubstring("out must have"));
+  CHECK_THROWS_WITH(apply_gemm_activation(GemmActivation::dgelu, sum, {}, expected, 1),
+                    ContainsSubstring("activation_input must have"));
+  CHECK_THROWS_WITH(apply_gemm_activation(GemmActivation::gelu, sum, sum, expected, 1),
+                    "activation_input goes with dgelu, not with gelu");
+  CHECK_THROWS_WITH(apply_gemm_activation(GemmActivation::relu, sum, {}, out, 1), ContainsSubstring("out must have"));
 }
 
 TEST_CASE("a GEMM is found by the name of a recipe, or of a model") {

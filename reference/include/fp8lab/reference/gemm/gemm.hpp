@@ -15,7 +15,7 @@ namespace fp8lab {
 struct GemmCall {
   std::span<const float> c = {};     ///< M * N elements, or empty
   std::span<const float> bias = {};  ///< N elements, or empty
-  /// M * N elements, the input of the gelu whose gradient the activation dgelu multiplies with; otherwise empty.
+  /// M * N elements, the input of the GELU with whose gradient the activation dgelu multiplies; otherwise empty.
   std::span<const float> activation_input = {};
   /// Multiplies at the end of the epilogue, which is scale_out * (alpha * (scale_a * scale_b * accumulator) + c + bias)
   /// from left to right, every operation rounded to float32: scale_a and scale_b are those of the row of a and of b,

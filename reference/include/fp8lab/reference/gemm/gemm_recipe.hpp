@@ -100,9 +100,11 @@ enum class Addition : std::uint8_t {
 /// The function that the epilogue applies to the sum.
 enum class GemmActivation : std::uint8_t {
   none,
-  relu,   ///< max(x, 0); a NaN stays one
-  gelu,   ///< cuBLASLt's on Hopper, with whose models it goes: gemm_activation.hpp
-  dgelu,  ///< the gradient of gelu at GemmCall's activation_input, times x: not computed yet
+  relu,  ///< max(x, 0); a NaN stays one
+  // cuBLASLt's on Hopper (gemm_activation.hpp):
+  gelu,          ///< of operands of FP8, float16 and bfloat16
+  gelu_float32,  ///< of float32 operands
+  dgelu,         ///< the gradient of either at GemmCall's activation_input, times x
 };
 
 /// The gradient of a bias that a GEMM writes beside its output: the sum of an operand's elements along K.

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GELU that Transformer Engine has PyTorch compile; ``fp8lab.operators`` offers it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fp8lab import _core
+from fp8lab._arrays import Array, as_float32, check_bool, check_threads
+from fp8lab._entry import guard as _guard
+from fp8lab._operator_arrays import apart_from, as_rows, as_rows_like, result_of
+from fp8lab.literals import OutDtypeName
+
+__all__ = ["compiled_gelu", "compiled_gelu_backward"]
+
+
+def _bias_of(bias: Any, columns: int) -> Array:
+    return np.empty(0, np.float32) if bias is None else as_float32(bias, "bias", (columns,))
+
+
+def compiled_gelu(
+    x: Any,
+    bias: Any = None,
+    *,
+    out_dtype: OutDtypeName | None = None,
+    threads: int | None = None,
+    out: Array | None = None,
+) -> Array:
+    """The GELU (by tanh) of x + bias as PyTorch's compiler makes it of Transformer Engine's function on a Hopper chip.
+
+    Layers without FP8 have it. Every operation is in float32, and the result is rounded once: for ``y = x + bias``,
+    ``(y / 2) (1 + t)`` with ``t = tanhf((0.79788456 y) fma(0.044715 y, y, 1))``, whose tanhf is CUDA's.
+
+    Parameters
+    ----------
+    x : array of float32, float16 or bfloat16, (..., columns)
+    bias : array_like of float32, (columns,), optional
+        Numbers of x's type; nothing rounds them.
+    out_dtype, threads, out
+        As the module says.
+
+    Returns
+    -------
+    ndarray of out_dtype, of x's shape
+
+    Raises
+    ------
+    TypeError, ValueError
+        For other element types and shapes.
+
+    Source: Transformer Engine 2.20, ``pytorch/jit.py``; an H200's words (PyTorch 2.11, Triton 3.6) for what is fused.
+    """
+    array, shape = as_rows(x, "x")
+    result, words = result_of(out, shape, out_dtype, array[1])
+    given = _bias_of(bias, shape[-1])
+    _core.compiled_gelu(apart_from(array, words), given, words, check_threads(threads, array[0].size))
+    return result
+
+
+def compiled_gelu_backward(
+    grad: Any,
+    x: Any,
+    bias: Any = None,
+    *,
+    bias_gradient: bool = False,
+    out_dtype: OutDtypeName | None = None,
+    threads: int | None = None,
+    out: Array | None = None,
+) -> Any:
+    """The gradient by x of ``compiled_gelu``, as PyTorch's compiler makes it.
+
+    ``((y / 2) (s p) + (1 + t) / 2) grad`` with ``s = fma(-t, t, 1)`` and ``p = fma(0.1070322243 y, y, 0.79788456)``.
+
+    Parameters
+    ----------
+    grad : array of float32, float16 or bfloat16, of x's shape
+    x, bias
+        As for ``compiled_gelu``.
+    bias_gradient : bool
+        Whether the sum over rows of the rounded gradient is wanted, in the order of the compiled kernel: row i is added
+        to place i modulo 64, and the places as a block of two warps adds them. So does code that is compiled for any
+        shape (an H200's words for 64 to 1024 rows of 512 and 1024 columns); what is compiled for one shape alone can
+        have another order, which shows in float32.
+    out_dtype, threads, out
+        As the module says.
+
+    Returns
+    -------
+    ndarray of out_dtype, of x's shape; with bias_gradient a tuple of it and of an ndarray of float32, (columns,)
+
+    Raises
+    ------
+    TypeError, ValueError
+        For other element types and shapes.
+
+    Source: as of ``compiled_gelu``.
+    """
+    wants_sums = check_bool(bias_gradient, "bias_gradient")
+    array, shape = as_rows(x, "x")
+    gradient = as_rows_like(grad, "grad", shape, "x")
+    result, words = result_of(out, shape, out_dtype, array[1])
+    given = _bias_of(bias, shape[-1])
+    sums = np.zeros(shape[-1] if wants_sums else 0, np.float32)
+    gradient, array = apart_from(gradient, words), apart_from(array, words)
+    _core.compiled_gelu_backward(gradient, array, given, words, sums, check_threads(threads, array[0].size))
+    return (result, sums) if wants_sums else result
+
+
+_guard(__name__, __all__)
