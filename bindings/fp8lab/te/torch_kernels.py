@@ -115,6 +115,7 @@ def compiled(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         len({one.dtype for one in plain}) != 1
         or plain[0].dtype not in (torch.float32, *_HALVES)
         or not plain[0].numel()
+        or plain[0].ndim != 2
     ):
         return None
     return own(*plain)

@@ -23,25 +23,25 @@ float hopper_tanh_approx(float x) {
       special_word(SpecialUnits::hopper, SpecialFunction::tanh, Subnormals::kept, std::bit_cast<std::uint32_t>(x)));
 }
 
-constexpr float root_of_two_over_pi = 0x1.988454p-1F;
-constexpr float cubic = 0x1.6e4e26p-5F;  // 0.044715
+constexpr float epilogue_root = 0x1.988454p-1F;
+constexpr float epilogue_cubic = 0x1.6e4e26p-5F;  // 0.044715
 
 /// The hyperbolic tangent of GELU, with its usual argument.
-float tanh_of(float x) { return hopper_tanh_approx((root_of_two_over_pi * x) * std::fma(cubic * x, x, 1.0F)); }
+float epilogue_tanh(float x) { return hopper_tanh_approx((epilogue_root * x) * std::fma(epilogue_cubic * x, x, 1.0F)); }
 
-float gelu(float x) {
+float epilogue_gelu(float x) {
   constexpr float product = 0x1.2444fcp-5F;  // five units more than that of the two constants
-  const float t = hopper_tanh_approx(x * std::fma(x * product, x, root_of_two_over_pi));
+  const float t = hopper_tanh_approx(x * std::fma(x * product, x, epilogue_root));
   return 0.5F * std::fma(x, t, x);
 }
 
-float gelu_float32(float x) { return (0.5F * x) * (tanh_of(x) + 1.0F); }
+float epilogue_gelu_float32(float x) { return (0.5F * x) * (epilogue_tanh(x) + 1.0F); }
 
-float gelu_slope(float x) {
+float epilogue_gelu_slope(float x) {
   constexpr float slope = 0x1.b6676cp-4F;  // 0.1070322243
-  const float t = tanh_of(x);
+  const float t = epilogue_tanh(x);
   const float slope_of_tanh = std::fma(-t, t, 1.0F);
-  const float slope_of_argument = std::fma(slope * x, x, root_of_two_over_pi);
+  const float slope_of_argument = std::fma(slope * x, x, epilogue_root);
   return (0.5F * x) * (slope_of_tanh * slope_of_argument) + 0.5F * (t + 1.0F);
 }
 
@@ -51,9 +51,9 @@ float activated(GemmActivation activation, float x, float input) {
   switch (activation) {
     case GemmActivation::none: return x;
     case GemmActivation::relu: return x < 0 ? 0 : x;
-    case GemmActivation::gelu: return gelu(x);
-    case GemmActivation::gelu_float32: return gelu_float32(x);
-    case GemmActivation::dgelu: return gelu_slope(input) * x;
+    case GemmActivation::gelu: return epilogue_gelu(x);
+    case GemmActivation::gelu_float32: return epilogue_gelu_float32(x);
+    case GemmActivation::dgelu: return epilogue_gelu_slope(input) * x;
   }
   return x;
 }

@@ -20,21 +20,22 @@ namespace fp8lab {
 
 namespace {
 
-constexpr float root_of_two_over_pi = 0.79788456F;
-constexpr float cubic_term = 0.044715F;
-constexpr float slope_term = 0.1070322243F;
+constexpr float compiled_root = 0.79788456F;
+constexpr float compiled_cubic = 0.044715F;
+constexpr float compiled_slope_term = 0.1070322243F;
 
-float compiled_tanh(float y) { return hopper_tanhf((root_of_two_over_pi * y) * std::fma(cubic_term * y, y, 1.0F)); }
+float compiled_tanh(float y) { return hopper_tanhf((compiled_root * y) * std::fma(compiled_cubic * y, y, 1.0F)); }
 
 float compiled_step(float y) { return (y * 0.5F) * (1.0F + compiled_tanh(y)); }
 
 float compiled_slope(float y) {
   const float t = compiled_tanh(y);
-  const float slope = std::fma(-t, t, 1.0F) * std::fma(slope_term * y, y, root_of_two_over_pi);
+  const float slope = std::fma(-t, t, 1.0F) * std::fma(compiled_slope_term * y, y, compiled_root);
   return (0.5F * y) * slope + 0.5F * (1.0F + t);
 }
 
-void check_call(const MatrixView& x, std::span<const float> bias, std::string_view name, const FloatOutput& out) {
+void check_compiled_gelu(const MatrixView& x, std::span<const float> bias, std::string_view name,
+                         const FloatOutput& out) {
   check_kernel_floats("x", x);
   if (!bias.empty()) check_size("bias", bias.size(), x.columns());
   check_size(name, output_size(out), x.size());
@@ -61,20 +62,21 @@ MatrixView view_of_output(const FloatOutput& out, std::size_t rows, std::size_t 
       [&]<typename T>(std::span<T> values) { return MatrixView(std::span<const T>(values), rows, columns); }, out);
 }
 
-constexpr std::size_t places = 64;
-constexpr std::size_t warps = 2;
-constexpr std::size_t lanes = 8;
+constexpr std::size_t bias_places = 64;
+constexpr std::size_t bias_warps = 2;
+constexpr std::size_t bias_lanes = 8;
 
 /// What a thread block adds of the places of a column: a thread its own, the threads of a warp in halves, both warps.
-float sum_of_places(std::span<const float, places> place) {
-  std::array<float, warps> of_warps{};
-  for (std::size_t warp = 0; warp < warps; ++warp) {
-    std::array<float, lanes> own{};
-    for (std::size_t lane = 0; lane < lanes; ++lane) {
-      own[lane] = place[warp * lanes + lane];
-      for (std::size_t i = warps * lanes; i < places; i += warps * lanes) own[lane] += place[i + warp * lanes + lane];
+float sum_of_bias_places(std::span<const float, bias_places> place) {
+  std::array<float, bias_warps> of_warps{};
+  for (std::size_t warp = 0; warp < bias_warps; ++warp) {
+    std::array<float, bias_lanes> own{};
+    for (std::size_t lane = 0; lane < bias_lanes; ++lane) {
+      own[lane] = place[warp * bias_lanes + lane];
+      for (std::size_t i = bias_warps * bias_lanes; i < bias_places; i += bias_warps * bias_lanes)
+        own[lane] += place[i + warp * bias_lanes + lane];
     }
-    for (std::size_t half = lanes / 2; half > 0; half /= 2) {
+    for (std::size_t half = bias_lanes / 2; half > 0; half /= 2) {
       for (std::size_t i = 0; i < half; ++i) own[i] += own[i + half];
     }
     of_warps[warp] = own[0];
@@ -82,18 +84,19 @@ float sum_of_places(std::span<const float, places> place) {
   return of_warps[0] + of_warps[1];
 }
 
-void add_rows(const MatrixView& dx, std::span<float> sums) {
+void add_bias_rows(const MatrixView& dx, std::span<float> sums) {
   const DefaultEnvironment environment;
   const std::size_t columns = dx.columns();
   std::vector<float> row(padded(columns));
-  std::vector<float> all(places * columns);
+  std::vector<float> all(bias_places * columns);
   for (std::size_t i = 0; i < dx.rows(); ++i) {
     checkpoint();
     read_piece(dx, i * columns, columns, row.data());
-    for (std::size_t j = 0; j < columns; ++j) all[j * places + i % places] += row[j];
+    for (std::size_t j = 0; j < columns; ++j) all[j * bias_places + i % bias_places] += row[j];
   }
   for (std::size_t j = 0; j < columns; ++j) {
-    const float sum = sum_of_places(std::span<const float, places>(all.data() + j * places, places));
+    const float sum =
+        sum_of_bias_places(std::span<const float, bias_places>(all.data() + j * bias_places, bias_places));
     sums[j] = std::isnan(sum) ? std::bit_cast<float>(0x7FFFFFFFU) : sum;
   }
 }
@@ -101,7 +104,7 @@ void add_rows(const MatrixView& dx, std::span<float> sums) {
 }  // namespace
 
 void compiled_gelu(const MatrixView& x, std::span<const float> bias, const FloatOutput& out, int threads) {
-  check_call(x, bias, "out", out);
+  check_compiled_gelu(x, bias, "out", out);
   for_each_biased_row(x, bias, threads, [&](std::size_t row, std::vector<float>& y) {
     for (float& value : y) value = compiled_step(value);
     write_piece(y.data(), x.columns(), out, row * x.columns());
@@ -110,7 +113,7 @@ void compiled_gelu(const MatrixView& x, std::span<const float> bias, const Float
 
 void compiled_gelu_backward(const MatrixView& grad, const MatrixView& x, std::span<const float> bias,
                             const FloatOutput& dx, std::span<float> sums, int threads) {
-  check_call(x, bias, "dx", dx);
+  check_compiled_gelu(x, bias, "dx", dx);
   check_kernel_floats("grad", grad);
   check_size("grad", grad.size(), x.size());
   check_apart_or_same_as("grad", grad, "dx", dx);
@@ -122,7 +125,7 @@ void compiled_gelu_backward(const MatrixView& grad, const MatrixView& x, std::sp
     for (std::size_t i = 0; i < columns; ++i) y[i] = compiled_slope(y[i]) * g[i];
     write_piece(y.data(), columns, dx, row * columns);
   });
-  if (!sums.empty()) add_rows(view_of_output(dx, x.rows(), columns), sums);
+  if (!sums.empty()) add_bias_rows(view_of_output(dx, x.rows(), columns), sums);
 }
 
 }  // namespace fp8lab
