@@ -50,6 +50,24 @@ def test_float32_is_rounded_to_even_on_its_way_to_tf32(shape):
     assert differing(name, fp8lab.gemm(a, b, **given)) > 100  # ties away from zero
 
 
+def test_promotions_of_tf32_are_cublaslts_splits_of_k():
+    """h200_gemm_plans.npz: the configuration that cuBLASLt's heuristic names by TYPE/OUTPUT/COMPUTE/LAYOUT and the sizes
+    m, n and k of column-major matrices, as h200_gemm_activations.npz has it: the third number splits K."""
+    plans = np.load(pathlib.Path(__file__).parents[1] / "vectors" / "device" / "h200_gemm_plans.npz")
+    place = {int(size): i for i, size in enumerate(plans["sizes"])}
+    found = 0
+    for name, promote_k in TF32.items():
+        rows, depth, columns = map(int, name.split("/")[0].split("x"))
+        layout = name.split("/")[1]
+        m, n, k = (columns, rows, depth) if layout == "TN" else (depth, rows, columns)
+        if not {m, n, k} <= set(place):
+            continue
+        splits = int(plans[f"float32/float32/tf32/{layout}"][place[m], place[n], place[k]][2])
+        assert (k // splits if splits > 1 else None) == promote_k
+        found += 1
+    assert found == 3
+
+
 @pytest.mark.parametrize("shape", ["64x96x160", "16x4096x64"])
 def test_a_bfloat16_sum_is_rounded_before_it_is_added(shape):
     name = f"plain/{shape}/NT/bf16/accumulate"

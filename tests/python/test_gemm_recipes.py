@@ -127,7 +127,7 @@ def test_what_is_no_recipe_is_refused_by_name():
         (
             lambda: fp8lab.gemm_activation("dgelu", np.float32([1]), np.float32([1, 2])),
             ValueError,
-            "activation_input must have the shape (1,)",
+            r"activation_input must have shape \(1,\)",
         ),
         (
             lambda: fp8lab.gemm_activation("relu", np.float32([1]), np.float32([1])),
@@ -145,7 +145,7 @@ def test_what_is_no_recipe_is_refused_by_name():
         (
             lambda: fp8lab.gemm(A, B, fp8lab.GemmRecipe(HOPPER, activation="dgelu")),
             ValueError,
-            "activation dgelu needs an activation_input of 24 * 20 elements",
+            r"activation dgelu needs an activation_input of 24 \* 20 elements",
         ),
         (lambda: fp8lab.GemmRecipe(HOPPER, activation="silu"), ValueError, "'silu'; known: none, relu, gelu, "),
         (lambda: fp8lab.GemmRecipe(HOPPER, bias_gradient="of_a"), ValueError, "bias_gradient of_a is not computed yet"),

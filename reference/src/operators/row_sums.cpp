@@ -195,8 +195,8 @@ std::vector<float> cublaslt_row_sums(const MatrixView& x) {
   check_kernel_floats("x", x);
   check_shape(x.rows(), x.columns(), 1);
   const DefaultEnvironment environment;
-  const bool is_short = x.rows() < 256 || 4 * x.rows() <= x.columns();
-  const std::size_t places = is_short ? 16 : x.rows() < 4096 ? 64 : 128;
+  const bool has_few = x.rows() <= 160 || x.columns() > 1024;
+  const std::size_t places = has_few ? 16 : x.rows() <= 2048 ? 64 : 128;
   WideRows rows(x);
   std::vector<ColumnSums> parts(places, rows.zeros());
   for (std::size_t i = 0; i < x.rows(); ++i) {
