@@ -13,6 +13,7 @@
 #include "fp8lab/formats/refuse.hpp"
 #include "fp8lab/reference/gemm/gemm_recipe_names.hpp"
 #include "gemm/activation_step.hpp"
+#include "units/gelu_by_tanh.hpp"
 #include "units/special_word.hpp"
 
 namespace fp8lab {
@@ -23,26 +24,10 @@ float hopper_tanh_approx(float x) {
       special_word(SpecialUnits::hopper, SpecialFunction::tanh, Subnormals::kept, std::bit_cast<std::uint32_t>(x)));
 }
 
-constexpr float epilogue_root = 0x1.988454p-1F;
-constexpr float epilogue_cubic = 0x1.6e4e26p-5F;  // 0.044715
-
-/// The hyperbolic tangent of GELU, with its usual argument.
-float epilogue_tanh(float x) { return hopper_tanh_approx((epilogue_root * x) * std::fma(epilogue_cubic * x, x, 1.0F)); }
-
 float epilogue_gelu(float x) {
-  constexpr float product = 0x1.2444fcp-5F;  // five units more than that of the two constants
-  const float t = hopper_tanh_approx(x * std::fma(x * product, x, epilogue_root));
+  constexpr float product = 0x1.2444fcp-5F;  // five units more than gelu_root times gelu_cubic
+  const float t = hopper_tanh_approx(x * std::fma(x * product, x, gelu_root));
   return 0.5F * std::fma(x, t, x);
-}
-
-float epilogue_gelu_float32(float x) { return (0.5F * x) * (epilogue_tanh(x) + 1.0F); }
-
-float epilogue_gelu_slope(float x) {
-  constexpr float slope = 0x1.b6676cp-4F;  // 0.1070322243
-  const float t = epilogue_tanh(x);
-  const float slope_of_tanh = std::fma(-t, t, 1.0F);
-  const float slope_of_argument = std::fma(slope * x, x, epilogue_root);
-  return (0.5F * x) * (slope_of_tanh * slope_of_argument) + 0.5F * (t + 1.0F);
 }
 
 }  // namespace
@@ -52,8 +37,8 @@ float activated(GemmActivation activation, float x, float input) {
     case GemmActivation::none: return x;
     case GemmActivation::relu: return x < 0 ? 0 : x;
     case GemmActivation::gelu: return epilogue_gelu(x);
-    case GemmActivation::gelu_float32: return epilogue_gelu_float32(x);
-    case GemmActivation::dgelu: return epilogue_gelu_slope(input) * x;
+    case GemmActivation::gelu_float32: return gelu_by_tanh(x, hopper_tanh_approx);
+    case GemmActivation::dgelu: return gelu_slope_by_tanh(input, hopper_tanh_approx) * x;
   }
   return x;
 }

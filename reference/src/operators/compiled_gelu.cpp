@@ -14,25 +14,12 @@
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/parallel.hpp"
 #include "operators/row_buffers.hpp"
+#include "units/gelu_by_tanh.hpp"
 #include "units/hopper_functions.hpp"
 
 namespace fp8lab {
 
 namespace {
-
-constexpr float compiled_root = 0.79788456F;
-constexpr float compiled_cubic = 0.044715F;
-constexpr float compiled_slope_term = 0.1070322243F;
-
-float compiled_tanh(float y) { return hopper_tanhf((compiled_root * y) * std::fma(compiled_cubic * y, y, 1.0F)); }
-
-float compiled_step(float y) { return (y * 0.5F) * (1.0F + compiled_tanh(y)); }
-
-float compiled_slope(float y) {
-  const float t = compiled_tanh(y);
-  const float slope = std::fma(-t, t, 1.0F) * std::fma(compiled_slope_term * y, y, compiled_root);
-  return (0.5F * y) * slope + 0.5F * (1.0F + t);
-}
 
 void check_compiled_gelu(const MatrixView& x, std::span<const float> bias, std::string_view name,
                          const FloatOutput& out) {
@@ -106,7 +93,7 @@ void add_bias_rows(const MatrixView& dx, std::span<float> sums) {
 void compiled_gelu(const MatrixView& x, std::span<const float> bias, const FloatOutput& out, int threads) {
   check_compiled_gelu(x, bias, "out", out);
   for_each_biased_row(x, bias, threads, [&](std::size_t row, std::vector<float>& y) {
-    for (float& value : y) value = compiled_step(value);
+    for (float& value : y) value = gelu_by_tanh(value, hopper_tanhf);
     write_piece(y.data(), x.columns(), out, row * x.columns());
   });
 }
@@ -122,7 +109,7 @@ void compiled_gelu_backward(const MatrixView& grad, const MatrixView& x, std::sp
   for_each_biased_row(x, bias, threads, [&](std::size_t row, std::vector<float>& y) {
     std::vector<float> g(y.size());
     read_piece(grad, row * columns, columns, g.data());
-    for (std::size_t i = 0; i < columns; ++i) y[i] = compiled_slope(y[i]) * g[i];
+    for (std::size_t i = 0; i < columns; ++i) y[i] = gelu_slope_by_tanh(y[i], hopper_tanhf) * g[i];
     write_piece(y.data(), columns, dx, row * columns);
   });
   if (!sums.empty()) add_bias_rows(view_of_output(dx, x.rows(), columns), sums);
