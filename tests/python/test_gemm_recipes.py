@@ -147,6 +147,13 @@ def test_what_is_no_recipe_is_refused_by_name():
             ValueError,
             r"activation dgelu needs an activation_input of 24 \* 20 elements",
         ),
+        (
+            lambda: fp8lab.diagnose_gemm(
+                A, B, np.ones((24, 20), np.float32), expected=fp8lab.GemmRecipe(HOPPER, activation="dgelu")
+            ),
+            ValueError,
+            "activation dgelu has an activation_input, which is not given here",
+        ),
         (lambda: fp8lab.GemmRecipe(HOPPER, activation="silu"), ValueError, "'silu'; known: none, relu, gelu, "),
         (lambda: fp8lab.GemmRecipe(HOPPER, bias_gradient="of_a"), ValueError, "bias_gradient of_a is not computed yet"),
         (

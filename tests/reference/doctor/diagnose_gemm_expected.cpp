@@ -101,6 +101,9 @@ TEST_CASE("the GEMM doctor expects scales of rows and tensors at once, and any r
   expected.cast->rounding = Rounding::stochastic;
   CHECK_THROWS_WITH(diagnose_gemm(bare.left(), bare.right(), output, {.expected = expected}),
                     ContainsSubstring("rounded stochastically"));
+  const GemmRecipe slope{.model = hopper_wgmma_fp8, .activation = GemmActivation::dgelu, .output = bfloat16};
+  CHECK_THROWS_WITH(diagnose_gemm(bare.left(), bare.right(), output, {.expected = slope}),
+                    ContainsSubstring("activation dgelu has an activation_input"));
 }
 
 TEST_CASE("the GEMM doctor does not call float32 sums of codes correct, for no tensor core computes them") {

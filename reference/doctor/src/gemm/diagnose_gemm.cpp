@@ -210,6 +210,9 @@ std::vector<std::uint64_t> gemm_words(const GemmExplanation& explanation, const 
                                       const GemmOutput& out) {
   const DefaultEnvironment environment;
   check_gemm_recipe(explanation.recipe);
+  if (explanation.recipe.activation == GemmActivation::dgelu) {
+    refuse("recipe: activation dgelu has an activation_input, which is not given here");
+  }
   const bool multiplies_codes = std::ranges::any_of(
       explanation.departures, [](const FoundDeparture& one) { return one.row->reading.blocks_as_tiles; });
   const Operand left = with_scale_type(a);

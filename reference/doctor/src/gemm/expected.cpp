@@ -29,6 +29,8 @@ void check_expected_recipe(const GemmRecipe& r, const GemmFacts& facts) {
   }
   if (r.cast && facts.format == single) refuse("float32 is not rounded, and has no profile");
   check_gemm_recipe(r);
+  if (r.activation == GemmActivation::dgelu)
+    refuse("activation dgelu has an activation_input, which is not given here");
   const auto promote_k = static_cast<std::size_t>(r.promote_k);
   if (facts.tile_depth != 0 && promote_k != 0 && facts.tile_depth % promote_k != 0) {
     refuse("promote_k must be the depth of the tile scales, ", facts.tile_depth, ", or divide it, which ", promote_k,
