@@ -249,7 +249,7 @@ def gelu_of(wide: Any, is_float32: bool, dtype: torch.dtype) -> Any:
     asked for."""
     if active_functions() == "hopper":
         name: Any = "gelu_float32" if is_float32 else "gelu"
-        return as_tensor(fp8lab.gemm_activation(name, wide.contiguous().numpy(), **options())).to(dtype)
+        return rounded(as_tensor(fp8lab.gemm_activation(name, wide.contiguous().numpy(), **options())), dtype)
     return as_tensor(operators().activation("gelu", wide.contiguous(), out_dtype=type_name(dtype), **options()))
 
 
@@ -257,7 +257,7 @@ def gelu_backward_of(wide: Any, pre_gelu: Any, dtype: torch.dtype) -> Any:
     """The gradient of GELU at its input times an accumulator, rounded once; as gelu_of()."""
     if active_functions() == "hopper":
         given = _plain(pre_gelu).to(torch.float32).contiguous().numpy()
-        return as_tensor(fp8lab.gemm_activation("dgelu", wide.contiguous().numpy(), given, **options())).to(dtype)
+        return rounded(as_tensor(fp8lab.gemm_activation("dgelu", wide.contiguous().numpy(), given, **options())), dtype)
     made = operators().activation_backward(
         "gelu", wide.contiguous(), _plain(pre_gelu), out_dtype=type_name(dtype), **options()
     )

@@ -18,7 +18,7 @@ from fp8lab.literals import FormatName
 from fp8lab.te._activation import active_device, active_functions
 from fp8lab.te._functions import refuse
 from fp8lab.te.quantize import as_quantized, bias_gradient, block_scales, quantize_as, threads
-from fp8lab.te.tensors import as_tensor, classes, element_type, format_name, kind_of_tensor, logical_shape
+from fp8lab.te.tensors import as_tensor, classes, element_type, format_name, kind_of_tensor, logical_shape, rounded
 
 EXPORTED = ("generic_gemm", "te_general_grouped_gemm")
 __all__ = [*EXPORTED, "product_into", "scaled_mm"]
@@ -151,7 +151,7 @@ def _bias_gradient(a: Any, b: Any, dtype: torch.dtype) -> Any:
     rows = gradient.reshape(-1, gradient.shape[-1])
     if active_functions() != "hopper" or kind_of_tensor(a) != "plain" or not rows.numel():
         return bias_gradient(gradient, dtype)
-    return as_tensor(fp8lab.operators.cublaslt_row_sums(rows)).to(dtype)
+    return rounded(as_tensor(fp8lab.operators.cublaslt_row_sums(rows)), dtype)
 
 
 def _empty_result(out: Any, shape: tuple[int, ...], dtype: torch.dtype, quantizer: Any, accumulate: bool) -> Any:

@@ -140,16 +140,28 @@ def bias_gradient_of_kernel(gradient: Any, dtype: torch.dtype, quantizer: Any, h
     One kernel casts by delayed scaling in both directions and adds; others cast what ``torch.sum`` has added.
     """
     rows = matrix(gradient)
-    if active_functions() != "hopper" or min(rows.shape) < 2 or rows.nbytes >= 2**31:
+    if not has_known_order(rows):
         return bias_gradient(gradient, dtype)
-    numbers, count = rows.float().numpy(), active_device().sms
     is_delayed = quantizer is not None and kind_of_quantizer(quantizer) == "delayed"
-    if is_delayed and quantizer.rowwise_usage and quantizer.columnwise_usage:
-        sums = fp8lab.operators.cast_transpose_row_sums(
-            numbers, item_size=dtype.itemsize, has_activation=has_activation, multiprocessors=count
-        )
-    else:
-        sums = fp8lab.operators.torch_row_sums(numbers, offset=rows.storage_offset(), multiprocessors=count)
+    if not (is_delayed and quantizer.rowwise_usage and quantizer.columnwise_usage):
+        return sum_of_rows(rows, dtype)
+    sums = fp8lab.operators.cast_transpose_row_sums(
+        rows.float().numpy(), item_size=dtype.itemsize, has_activation=has_activation,
+        multiprocessors=active_device().sms,
+    )  # fmt: skip
+    return rounded(torch.from_numpy(sums), dtype)
+
+
+def has_known_order(rows: Any) -> bool:
+    """Whether the order is known in which the device's kernels add a matrix's rows."""
+    return active_functions() == "hopper" and min(rows.shape) > 1 and rows.nbytes < 2**31
+
+
+def sum_of_rows(rows: Any, dtype: torch.dtype) -> Any:
+    """What ``torch.sum`` over the rows gives on the device, rounded once."""
+    sums = fp8lab.operators.torch_row_sums(
+        rows.float().numpy(), offset=rows.storage_offset(), multiprocessors=active_device().sms
+    )
     return rounded(torch.from_numpy(sums), dtype)
 
 

@@ -15,8 +15,8 @@ import torch
 
 import fp8lab
 from fp8lab.te._activation import active_device, active_functions
-from fp8lab.te.quantize import threads
-from fp8lab.te.tensors import as_tensor
+from fp8lab.te.quantize import has_known_order, sum_of_rows, threads
+from fp8lab.te.tensors import as_tensor, rounded
 
 __all__ = ["baddbmm", "bmm", "compiled", "row_sum"]
 
@@ -87,20 +87,15 @@ def row_sum(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     is_known = (
         type(rows) is torch.Tensor
         and (args[1:], options) in (((0,), {}), ((), {"dim": 0}))
-        and active_functions() == "hopper"
         and rows.ndim == 2
         and rows.dtype in (torch.float32, torch.bfloat16)
         and not (rows.requires_grad and torch.is_grad_enabled())
         and rows.is_contiguous()
-        and min(rows.shape) > 1
-        and rows.nbytes < 2**31
+        and has_known_order(rows)
     )
     if not is_known:
         return torch.Tensor.sum(*args, **options)
-    sums = fp8lab.operators.torch_row_sums(
-        rows.detach().float().numpy(), offset=rows.storage_offset(), multiprocessors=active_device().sms
-    )
-    return torch.from_numpy(sums).to(rows.dtype)
+    return sum_of_rows(rows.detach(), rows.dtype)
 
 
 def compiled(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -130,7 +125,7 @@ def _bgrad_dgelu(grad: Any, x: Any, bias: Any) -> Any:
     made, sums = fp8lab.operators.compiled_gelu_backward(
         grad, x, bias.float(), bias_gradient=True, threads=threads(), out_dtype="float32"
     )
-    return as_tensor(sums).to(x.dtype), as_tensor(made).to(x.dtype)
+    return rounded(as_tensor(sums), x.dtype), rounded(as_tensor(made), x.dtype)
 
 
 def _dgelu(grad: Any, x: Any) -> Any:
