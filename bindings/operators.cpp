@@ -112,8 +112,9 @@ void run_compiled_gelu(const TypedArray& x, const Array<float>& bias, const Type
   released(compiled_gelu, view_of(x), view(bias), output_of(out), threads);
 }
 void run_compiled_gelu_backward(const TypedArray& grad, const TypedArray& x, const Array<float>& bias,
-                                const TypedArray& dx, Array<float> sums, int threads) {
-  released(compiled_gelu_backward, view_of(grad), view_of(x), view(bias), output_of(dx), mutable_view(sums), threads);
+                                const TypedArray& dx, Array<float> sums, bool for_one_shape, int threads) {
+  const CompiledBiasSums bias_sums{.sums = mutable_view(sums), .for_one_shape = for_one_shape};
+  released(compiled_gelu_backward, view_of(grad), view_of(x), view(bias), output_of(dx), bias_sums, threads);
 }
 
 /// layernorm(), or rmsnorm() where there is no beta.
@@ -528,7 +529,9 @@ void bind_optimizers(py::module_& module) {
   module.def("compiled_gelu", &run_compiled_gelu, py::arg("x"), py::arg("bias").noconvert(), py::arg("out"),
              py::arg("threads"));
   module.def("compiled_gelu_backward", &run_compiled_gelu_backward, py::arg("grad"), py::arg("x"),
-             py::arg("bias").noconvert(), py::arg("dx"), py::arg("sums").noconvert(), py::arg("threads"));
+             py::arg("bias").noconvert(), py::arg("dx"), py::arg("sums").noconvert(), py::arg("for_one_shape"),
+             py::arg("threads"));
+  module.def("has_one_shape_sums", &has_one_shape_sums, py::arg("rows"), py::arg("columns"));
   module.def("torch_row_sums", &run_torch_row_sums, py::arg("x"), py::arg("offset"), py::arg("multiprocessors"));
   module.def("cublaslt_row_sums", &run_cublaslt_row_sums, py::arg("x"));
   module.def("cast_transpose_row_sums", &run_cast_transpose_row_sums, py::arg("x"), py::arg("kernel"));

@@ -42,7 +42,7 @@ from fp8lab._activations import (
     scaled_activation,
     scaled_activation_backward,
 )
-from fp8lab._compiled_gelu import compiled_gelu, compiled_gelu_backward
+from fp8lab._compiled_gelu import compiled_gelu, compiled_gelu_backward, has_one_shape_sums
 from fp8lab._dropout import (
     dropout,
     dropout_backward,
@@ -136,6 +136,7 @@ __all__ = [
     "elementary",
     "exactness",
     "functions",
+    "has_one_shape_sums",
     "l2norm",
     "layernorm",
     "layernorm_backward",

@@ -516,6 +516,7 @@ CALLS = {
     "operators.compiled_gelu_backward": (
         fp8lab.operators.compiled_gelu_backward, {"grad": WIDE, "x": WIDE, "bias": WIDE[0], "bias_gradient": True},
     ),
+    "operators.has_one_shape_sums": (fp8lab.operators.has_one_shape_sums, {"rows": 64, "columns": 512}),
     "operators.torch_row_sums": (fp8lab.operators.torch_row_sums, {"x": WIDE, "offset": 1, "multiprocessors": 114}),
     "operators.cublaslt_row_sums": (fp8lab.operators.cublaslt_row_sums, {"x": WIDE}),
     "operators.cast_transpose_row_sums": (

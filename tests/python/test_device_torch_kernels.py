@@ -13,10 +13,11 @@ import fp8lab
 import ml_dtypes
 import numpy as np
 import pytest
-from fp8lab.operators import compiled_gelu, compiled_gelu_backward
+from fp8lab.operators import compiled_gelu, compiled_gelu_backward, has_one_shape_sums
 
 sys.path.insert(0, str(Path(__file__).parent / "te"))
 from drawn_words import digest, drawn, hashed, normal  # noqa: E402
+from sampled import EXHAUSTIVE  # noqa: E402
 
 RECORDED = np.load(Path(__file__).parents[1] / "vectors" / "device" / "h200_torch_kernels.npz")
 TYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}
@@ -111,6 +112,50 @@ def test_gradients_of_biases_are_added_in_the_compiled_kernels_order(name, shape
     if name == "f32":  # another order of the sums, and another tangent
         assert (dx.sum(0, dtype=np.float32).view(np.int32) != recorded).mean() > 0.2
         assert digest(words(fp8lab.operators.activation("gelu", x + wide)).reshape(-1)[:8192]) != digest(words(y))
+
+
+#: Small shapes, and one of each order in which code for one shape adds.
+SHORT = {f"{name}/{shape}" for name in ("f32", "bf16") for shape in (
+    "64x128", "64x512", "64x4096", "128x128", "128x512", "128x1024", "128x2048", "256x128", "512x256", "1024x128", "1024x1024",
+    "2048x512", "4096x256",
+)}  # fmt: skip
+
+
+def test_code_for_one_shape_adds_in_an_order_of_its_own():
+    """As PyTorch compiled it for 64 to 4096 rows and 128 to 4096 columns: all sums of float32 and bfloat16."""
+    names, count = str(RECORDED["one_shape_names"]).split("\n"), 0
+    for key, expected in zip(names, RECORDED["one_shape_digests"], strict=True):
+        if not EXHAUSTIVE and key not in SHORT:
+            continue
+        name, shape = key.split("/")
+        rows, columns = map(int, shape.split("x"))
+        assert has_one_shape_sums(rows, columns)
+        x, bias, grad = (
+            normal(seed, size).astype(TYPES[name])
+            for seed, size in ((75, (rows, columns)), (76, (columns,)), (77, (rows, columns)))
+        )
+        given = {"bias": bias.astype(np.float32), "bias_gradient": True, "threads": 2}
+        _, sums = compiled_gelu_backward(grad, x, for_one_shape=True, **given)
+        own = words(sums.astype(TYPES[name]))
+        assert digest(own) == expected, key
+        if f"one_shape/{key}" in RECORDED:
+            np.testing.assert_array_equal(own, RECORDED[f"one_shape/{key}"])
+            other = words(compiled_gelu_backward(grad, x, **given)[1].astype(TYPES[name]))
+            assert name == "bf16" or (other != own).mean() > 0.1, key
+        count += 1
+    assert count == (len(names) if EXHAUSTIVE else len(SHORT))
+
+
+def test_shapes_whose_order_is_not_known_are_refused():
+    x = np.ones((64, 512), np.float32)
+    for rows, columns in ((32, 512), (8192, 512), (96, 512), (64, 96), (64, 8192), (0, 0)):
+        assert not has_one_shape_sums(rows, columns)
+    with pytest.raises(ValueError, match="x has 32 x 512 elements: .* 64 to 4096 rows"):
+        compiled_gelu_backward(x[:32], x[:32], bias_gradient=True, for_one_shape=True)
+    with pytest.raises(ValueError, match="x is float16"):
+        compiled_gelu_backward(x, x.astype(np.float16), bias_gradient=True, for_one_shape=True)
+    with pytest.raises(ValueError, match="for_one_shape is about the sums"):
+        compiled_gelu_backward(x, x, for_one_shape=True)
 
 
 def test_what_does_not_fit_is_refused():

@@ -121,10 +121,12 @@ def _bias_gelu(x: Any, bias: Any = None) -> Any:
 
 
 def _bgrad_dgelu(grad: Any, x: Any, bias: Any) -> Any:
-    """By code that is compiled for one shape, as the first of a function is: it adds what is not rounded."""
+    """By code that is compiled for one shape; where its order is not known, code for any adds what is not rounded."""
+    is_known = x.dtype != torch.float16 and fp8lab.operators.has_one_shape_sums(*x.shape)
     made, sums = fp8lab.operators.compiled_gelu_backward(
-        grad, x, bias.float(), bias_gradient=True, threads=threads(), out_dtype="float32"
-    )
+        grad, x, bias.float(), bias_gradient=True, for_one_shape=is_known, threads=threads(),
+        out_dtype=None if is_known else "float32",
+    )  # fmt: skip
     return rounded(as_tensor(sums), x.dtype), rounded(as_tensor(made), x.dtype)
 
 

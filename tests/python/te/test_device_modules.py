@@ -19,9 +19,9 @@ from sampled import EXHAUSTIVE
 with np.load(Path(__file__).parents[2] / "vectors" / "device" / "h200_te_modules.npz") as file:
     RECORDED = dict(zip(str(file["names"]).split("\n"), file["digests"].tolist(), strict=True))
 SCRIPT = Path(__file__).parent / "device_words.py"
-SAMPLE = "LayerNormMLP/current/bf16/gelu/LayerNorm$|^Linear/block/fp32$|^LayerNormMLP/none/bf16/gelu/RMSNorm$|TransformerLayer/delayed$"
-#: All but layers without FP8 of float32, whose products cuBLASLt splits by shape, and one word of one LayerNormMLP.
-ALL = "/(delayed|delayed_e4m3|current|block)(/|$)|TransformerLayer/none|/none/bf16(?!/gelu/LayerNorm)"
+SAMPLE = "LayerNormMLP/current/bf16/gelu/LayerNorm$|^Linear/block/fp32$|^LayerNormMLP/none/bf16/gelu/LayerNorm$|TransformerLayer/delayed$"
+#: All but layers without FP8 of float32, whose products cuBLASLt splits by shape.
+ALL = "/(delayed|delayed_e4m3|current|block)(/|$)|TransformerLayer/none|/none/bf16"
 
 
 def own_digests(pattern: str, path: Path) -> dict[str, int]:
