@@ -13,7 +13,7 @@ from pathlib import Path
 import fp8lab
 import numpy as np
 import pytest
-from sampled import sampled
+from sampled import EXHAUSTIVE, sampled
 
 torch = pytest.importorskip("torch")
 VECTORS = Path(__file__).parents[1] / "vectors" / "device" / "h200_norms.npz"
@@ -237,14 +237,34 @@ def test_gradients_added_up_in_hoppers_order_are_an_h200s():
     assert words == {"dx": 46 * 1024, "dgamma": 7584, "dbeta": 3792}
 
 
+LONG_GRADIENTS = np.load(VECTORS.with_name("h200_te_long_norm_gradients.npz"))
+LONG_CALLS = str(LONG_GRADIENTS["names"]).split("\n")
+#: Kernels that round products of float32 before they add them, and one of each other kind.
+LONG_SAMPLE = {"layer/fp32/512x2304/False", "layer/fp32/512x5120/False", "rms/fp32/512x8192/False", "layer/fp32/64x12288/True",
+               "layer/fp32/8x16384/False", "rms/fp32/64x12288/False", "layer/bf16/512x6144/False", "rms/fp16/8x3072/False",
+               "layer/fp32/512x8192/False"}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", [one for one in LONG_CALLS if EXHAUSTIVE or one in LONG_SAMPLE])
+def test_gradients_of_long_rows_are_an_h200s(call):
+    """2304 to 16384 columns, rows of one to four blocks."""
+    kind, type_name, shape, centered = call.split("/")
+    rows, columns = map(int, shape.split("x"))
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[type_name]
+    made = computed(kind, dtype, rows, columns, centered == "True", functions="hopper")
+    expected = LONG_GRADIENTS["digests"][LONG_CALLS.index(call)]
+    for part, wanted in zip(("dx", "dgamma", "dbeta")[: len(made) - 1], expected):
+        own = np.asarray(made[part])
+        assert digest(own.view(np.uint32) if type_name == "fp32" else words_of(own, dtype)) == wanted, part
+
+
 def test_hoppers_functions_are_refused_where_they_are_not_known():
     longest = np.ones((4, 16385), np.float32)
     with pytest.raises(ValueError, match="functions of hopper are known for at most 16384 columns, not 16385"):
         fp8lab.operators.rmsnorm(longest, longest[0], functions="hopper")
-    x = np.ones((4, 2049), np.float32)
-    with pytest.raises(ValueError, match="functions of hopper are known for at most 2048 columns"):
-        fp8lab.operators.rmsnorm_backward(x, x, x[:, 0].copy(), x[0], functions="hopper")
-    few = x[:, :16].copy()
+    with pytest.raises(ValueError, match="functions of hopper are known for at most 16384 columns, not 16385"):
+        fp8lab.operators.rmsnorm_backward(longest, longest, longest[:, 0].copy(), longest[0], functions="hopper")
+    few = longest[:, :16].copy()
     with pytest.raises(ValueError, match="functions must be correctly_rounded for cross_entropy, whose sums"):
         fp8lab.operators.cross_entropy(few, np.zeros(4, np.int64), functions="hopper")
     with pytest.raises(ValueError, match="functions of hopper take gamma and grad of x's type, or both of one type"):
@@ -297,11 +317,12 @@ def fused(a, b, c):
 
 
 class Block:
-    """A kernel of four warps, played for all threads at once: common/normalization of Transformer Engine 2.20."""
+    """A kernel, played for all threads at once: common/normalization of Transformer Engine 2.20."""
 
-    def __init__(self, columns, elements, warps_of_row, blocks, tuned, loads):
-        self.lanes, self.elements, self.loads = 32 * warps_of_row, elements, loads
-        self.rows_at_once, self.blocks, self.tuned, self.columns = 4 // warps_of_row, blocks, tuned, columns
+    def __init__(self, columns, elements, warps_of_row, blocks, tuned, loads, blocks_of_row=1):
+        self.lanes, self.elements, self.loads = 32 * warps_of_row * blocks_of_row, elements, loads
+        self.rows_at_once, self.blocks, self.tuned, self.columns = 4 // warps_of_row or 1, blocks, tuned, columns
+        self.warps_of_row, self.blocks_of_row = warps_of_row, blocks_of_row
 
     def threads(self, rows):
         """[row][load][lane][element], zeros behind the last column."""
@@ -315,13 +336,19 @@ class Block:
                 total = add(total, load, element)
         if self.lanes == 32:
             return sum_of_lanes(total)
-        total = total.reshape(count, 4, 32)
+        total = total.reshape(count, -1, 32)
         for step in (16, 8, 4, 2, 1):
             total = total + np.pad(total, ((0, 0), (0, 0), (0, step)))[:, :, step:]
-        whole = np.zeros(count, np.float32)
-        for warp in range(4):
-            whole = whole + total[:, warp, 0]
-        return whole
+        if self.tuned:
+            of_warps = total[:, :, 0].reshape(count, self.blocks_of_row, self.warps_of_row)
+        else:
+            of_warps = total[:, :, 0].reshape(count, self.warps_of_row, self.blocks_of_row).transpose(0, 2, 1)
+        whole = np.zeros((count, self.blocks_of_row), np.float32)
+        for warp in range(self.warps_of_row):
+            whole = whole + of_warps[:, :, warp]
+        if self.blocks_of_row == 1:
+            return whole[:, 0]
+        return sum_of_lanes(np.pad(whole, ((0, 0), (0, 32 - self.blocks_of_row))))
 
     def column_sums(self, add, rows):
         """``add(sums, the rows)`` of each thread in turn, then of the threads of a block, then of the blocks."""
@@ -356,7 +383,7 @@ class Block:
 
 
 #: Norm, types of x and of the others, rows, columns; elements of a load, warps of a row, blocks of 132 multiprocessors,
-#: whether the kernel is for these columns alone, loads of a row.
+#: whether the kernel is for these columns alone, loads of a row; then blocks that share a row, if any.
 PLAYED = {
     "layer bf16 bf16 1600 768": (8, 1, 132 * 3, True, 3),
     "layer fp16 fp16 1062 1024": (8, 1, 132 * 2, False, 4),
@@ -368,13 +395,27 @@ PLAYED = {
     "rms fp16 fp16 3172 512": (8, 1, 132 * 5, True, 2),
     "add fp32 fp32 2116 512": (4, 1, 132 * 4, True, 4),
     "add bf16 bf16 30 700": (8, 1, 8, False, 4),
+    "layer fp32 fp32 268 3840": (2, 4, 132 * 2, True, 15),
+    "layer bf16 bf16 108 12800": (4, 4, 105, True, 5, 5),
+    "layer fp16 fp16 68 15360": (2, 4, 66, True, 15, 4),
+    "layer fp32 fp32 136 10240": (4, 4, 132, True, 10, 2),
+    "layer bf16 bf16 67 9000": (8, 4, 67, False, 3, 3),
+    "rms fp32 fp32 102 13000": (4, 4, 99, False, 7, 4),
+    "add fp32 fp32 268 8192": (4, 4, 132 * 2, True, 16),
+    "add fp32 fp32 40 3000": (4, 4, 40, False, 6),
+}
+#: Cases whose kernel rounds the products that dgamma is the sum of.
+ROUNDED = {
+    "layer fp32 fp32 268 3840",
+    "layer fp16 fp16 68 15360",
+    "layer fp32 fp32 136 10240",
+    "add fp32 fp32 268 8192",
 }
 
 
 @pytest.mark.parametrize("case", sampled(PLAYED, 5))
 def test_gradients_added_up_in_hoppers_order_are_the_kernels_played_thread_by_thread(case):
     """No device has been asked for these rows and columns; blocks beyond the first round are in them."""
-    elements, warps, blocks, tuned, loads = PLAYED[case]
     kind, of_x, of_rest, rows, columns = (int(word) if word.isdigit() else word for word in case.split())
     types = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -391,7 +432,7 @@ def test_gradients_added_up_in_hoppers_order_are_the_kernels_played_thread_by_th
     else:
         dx, dgamma = fp8lab.operators.rmsnorm_backward(dz, x, rsigma, gamma, add=add, **given)
 
-    block = Block(columns, elements, warps, blocks, tuned, loads)
+    block = Block(columns, *PLAYED[case])
     wide, grad = x.float().numpy(), dz.float().numpy()
     y = rsigma[:, None] * (wide - mean[:, None] if kind == "layer" else wide)
     dy = (gamma.float().numpy() + np.float32(1)) * grad
@@ -405,7 +446,8 @@ def test_gradients_added_up_in_hoppers_order_are_the_kernels_played_thread_by_th
         inner = fused(-dyy[:, None], y, dy)
     expected = rsigma[:, None] * inner if add is None else fused(rsigma[:, None], inner, add.float().numpy())
     assert (expected.view(np.int32) == np.asarray(dx).view(np.int32)).all()
-    sums = block.column_sums(lambda s, at: fused(of_grad[at], of_y[at], s), rows)
+    plus_product = (lambda a, b, c: a * b + c) if case in ROUNDED else fused
+    sums = block.column_sums(lambda s, at: plus_product(of_grad[at], of_y[at], s), rows)
     assert (sums.view(np.int32) == np.asarray(dgamma).view(np.int32)).all()
     if kind == "layer":
         sums = block.column_sums(lambda s, at: s + of_grad[at], rows)

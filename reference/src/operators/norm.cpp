@@ -80,12 +80,18 @@ void write_number(float value, float& out) { narrow_row(&value, 1, &out); }
 /// The buffers of a row's gradient.
 struct NormGradientRows {
   explicit NormGradientRows(std::size_t columns)
-      : x(padded(columns)), grad(padded(columns)), y(padded(columns)), dy(padded(columns)), add(padded(columns)) {}
+      : x(padded(columns)),
+        grad(padded(columns)),
+        y(padded(columns)),
+        dy(padded(columns)),
+        add(padded(columns)),
+        earlier(padded(columns)) {}
   NormRow x;
   NormRow grad;
   NormRow y;
   NormRow dy;
   NormRow add;
+  NormRow earlier;  ///< sums before this row
 };
 
 /// Writes the sums of all blocks.
@@ -168,9 +174,14 @@ void device_gradient(const NormGradientCall& call, int threads) {
       if (call.add != nullptr) read_piece(*call.add, i * columns, columns, rows.add.data());
       loops.normalize(rows.x.data(), call.dbeta ? &call.mean[i] : nullptr, call.rsigma[i], stride, rows.y.data());
       clear_padding(rows.y, columns);
-      loops.norm_gradient_sums(rows.grad.data(), rows.y.data(), g.data(), stride, rows.dy.data(),
-                               gamma_sums.data() + warp * stride,
+      float* const of_warp = gamma_sums.data() + warp * stride;
+      if (order.rounds_products()) std::copy_n(of_warp, stride, rows.earlier.begin());
+      loops.norm_gradient_sums(rows.grad.data(), rows.y.data(), g.data(), stride, rows.dy.data(), of_warp,
                                call.dbeta ? beta_sums.data() + warp * stride : nullptr);
+      for (std::size_t j = 0; order.rounds_products() && j < columns; ++j) {
+        if (order.is_fused(j, call.parameters->zero_centered_gamma)) continue;
+        of_warp[j] = rows.earlier[j] + rows.grad[j] * rows.y[j];
+      }
       const float of_dy_y =
           order.sum_of_row([&](std::size_t j, float sum) { return std::fma(rows.dy[j], rows.y[j], sum); });
       if (call.dbeta) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <variant>
 
 #include "fp8lab/formats/refuse.hpp"
@@ -18,28 +19,79 @@ constexpr std::size_t hopper_multiprocessors = 132;
 /// The types of x and of gamma and grad, for which there are kernels.
 enum class NormTypes : std::uint8_t { floats, halves, bfloats, halves_of_floats, bfloats_of_floats };
 
-/// The kernels of rows of `columns`, or of at most so many, and how many blocks of each a multiprocessor holds at once:
-/// as many as its 65,536 registers allow, by what NVRTC 13.0 gives the package's source for sm_90. 0 where there is
-/// none.
-struct NormGradientKernels {
+/// Where nvcc 13.0 rounds the products that dgamma is the sum of, and does not fuse them with the sum: in the kernels
+/// of no type of x, of float32 or of all. So it compiles the package's source, and so the words of an H200 are.
+enum class RoundedProducts : std::uint8_t { none, of_floats, of_all };
+
+/// A kernel for rows of `columns`, or of at most so many, and how many blocks of it a multiprocessor holds at once: as
+/// many as its 65,536 registers allow, by what NVRTC 13.0 gives the package's source for sm_90. 0 where there is none.
+struct NormGradientKernel {
   std::size_t columns;
   std::array<std::uint8_t, 5> blocks_at_once;  ///< by NormTypes
+  std::uint8_t warps_of_row;
+  std::uint8_t blocks_of_row = 1;
+  std::uint8_t bytes_of_floats = 16;  ///< that a lane reads at a time
+  std::uint8_t bytes_of_halves = 16;
+  RoundedProducts rounded_products = RoundedProducts::none;
 };
-using KernelTable = std::array<NormGradientKernels, 4>;
-constexpr KernelTable layernorm_general{
-    {{128, {10, 10, 10, 10, 10}}, {512, {4, 4, 4, 4, 4}}, {1024, {2, 2, 2, 2, 2}}, {2048, {4, 4, 4, 4, 4}}}};
-constexpr KernelTable layernorm_tuned{
-    {{768, {3, 3, 3, 3, 3}}, {1024, {2, 2, 2, 2, 2}}, {1536, {5, 5, 5, 5, 5}}, {2048, {4, 4, 4, 4, 4}}}};
-constexpr KernelTable rmsnorm_general{
-    {{128, {12, 12, 12, 10, 10}}, {512, {5, 4, 4, 5, 5}}, {1024, {3, 3, 3, 3, 3}}, {2048, {4, 5, 5, 5, 5}}}};
-constexpr KernelTable rmsnorm_tuned{
-    {{512, {5, 5, 6, 0, 0}}, {768, {4, 4, 4, 0, 0}}, {1024, {3, 3, 3, 0, 0}}, {2048, {5, 5, 5, 0, 0}}}};
-constexpr KernelTable rmsnorm_add_general{
-    {{128, {16, 12, 12, 10, 10}}, {512, {5, 5, 5, 4, 4}}, {1024, {3, 3, 3, 3, 3}}, {2048, {4, 4, 4, 4, 4}}}};
-constexpr KernelTable rmsnorm_add_tuned{
-    {{512, {4, 5, 5, 0, 0}}, {768, {3, 4, 4, 0, 0}}, {1024, {2, 3, 3, 0, 0}}, {2048, {5, 5, 5, 0, 0}}}};
+using NormGradientKernels = std::span<const NormGradientKernel>;
+constexpr std::array layernorm_general{
+    NormGradientKernel{128, {10, 10, 10, 10, 10}, 1, 1, 16, 8},
+    NormGradientKernel{512, {4, 4, 4, 4, 4}, 1},
+    NormGradientKernel{1024, {2, 2, 2, 2, 2}, 1},
+    NormGradientKernel{2048, {4, 4, 4, 4, 4}, 4},
+    NormGradientKernel{4096, {2, 2, 2, 2, 2}, 4},
+};
+constexpr std::array layernorm_tuned{
+    NormGradientKernel{768, {3, 3, 3, 3, 3}, 1},
+    NormGradientKernel{1024, {2, 2, 2, 2, 2}, 1},
+    NormGradientKernel{1536, {5, 5, 5, 5, 5}, 4, 1, 16, 8},
+    NormGradientKernel{2048, {4, 4, 4, 4, 4}, 4},
+    NormGradientKernel{2304, {3, 3, 3, 3, 3}, 4, 1, 8, 4, RoundedProducts::of_all},
+    NormGradientKernel{3072, {3, 3, 3, 3, 3}, 4},
+    NormGradientKernel{3840, {2, 2, 2, 2, 2}, 4, 1, 8, 4, RoundedProducts::of_all},
+    NormGradientKernel{4096, {2, 2, 2, 2, 2}, 4},
+    NormGradientKernel{5120, {2, 2, 2, 2, 2}, 4, 1, 16, 16, RoundedProducts::of_floats},
+    NormGradientKernel{6144, {1, 1, 1, 1, 1}, 8},
+    NormGradientKernel{8192, {2, 2, 2, 2, 2}, 4, 2},
+    NormGradientKernel{10240, {2, 2, 2, 2, 2}, 4, 2, 16, 16, RoundedProducts::of_floats},
+    NormGradientKernel{12288, {3, 3, 3, 3, 3}, 4, 4},
+    NormGradientKernel{12800, {4, 4, 4, 4, 4}, 4, 5, 16, 8},
+    NormGradientKernel{15360, {2, 2, 2, 2, 2}, 4, 4, 8, 4, RoundedProducts::of_all},
+    NormGradientKernel{16384, {2, 2, 2, 2, 2}, 4, 4},
+};
+constexpr std::array rmsnorm_general{
+    NormGradientKernel{128, {12, 12, 12, 10, 10}, 1, 1, 16, 8},
+    NormGradientKernel{512, {5, 4, 4, 5, 5}, 1},
+    NormGradientKernel{1024, {3, 3, 3, 3, 3}, 1},
+    NormGradientKernel{2048, {4, 5, 5, 5, 5}, 4},
+    NormGradientKernel{4096, {3, 3, 3, 3, 3}, 4},
+};
+constexpr std::array rmsnorm_tuned{
+    NormGradientKernel{512, {5, 5, 6, 0, 0}, 1},
+    NormGradientKernel{768, {4, 4, 4, 0, 0}, 1},
+    NormGradientKernel{1024, {3, 3, 3, 0, 0}, 1},
+    NormGradientKernel{2048, {5, 5, 5, 0, 0}, 4},
+    NormGradientKernel{4096, {3, 3, 3, 0, 0}, 4},
+    NormGradientKernel{8192, {2, 2, 2, 0, 0}, 4, 1, 16, 16, RoundedProducts::of_floats},
+};
+constexpr std::array rmsnorm_add_general{
+    NormGradientKernel{128, {16, 12, 12, 10, 10}, 1, 1, 16, 8},
+    NormGradientKernel{512, {5, 5, 5, 4, 4}, 1},
+    NormGradientKernel{1024, {3, 3, 3, 3, 3}, 1},
+    NormGradientKernel{2048, {4, 4, 4, 4, 4}, 4},
+    NormGradientKernel{4096, {2, 3, 3, 2, 2}, 4},
+};
+constexpr std::array rmsnorm_add_tuned{
+    NormGradientKernel{512, {4, 5, 5, 0, 0}, 1},
+    NormGradientKernel{768, {3, 4, 4, 0, 0}, 1},
+    NormGradientKernel{1024, {2, 3, 3, 0, 0}, 1},
+    NormGradientKernel{2048, {5, 5, 5, 0, 0}, 4},
+    NormGradientKernel{4096, {2, 3, 3, 0, 0}, 4},
+    NormGradientKernel{8192, {2, 2, 2, 0, 0}, 4, 1, 16, 16, RoundedProducts::of_floats},
+};
 
-const KernelTable& general_kernels(NormGradientKind kind) {
+NormGradientKernels general_kernels(NormGradientKind kind) {
   switch (kind) {
     case NormGradientKind::layernorm: return layernorm_general;
     case NormGradientKind::rmsnorm: return rmsnorm_general;
@@ -47,7 +99,7 @@ const KernelTable& general_kernels(NormGradientKind kind) {
   }
   return layernorm_general;
 }
-const KernelTable& tuned_kernels(NormGradientKind kind) {
+NormGradientKernels tuned_kernels(NormGradientKind kind) {
   switch (kind) {
     case NormGradientKind::layernorm: return layernorm_tuned;
     case NormGradientKind::rmsnorm: return rmsnorm_tuned;
@@ -75,25 +127,25 @@ NormTypes types_of(const MatrixView& x, const MatrixView& gamma, const MatrixVie
 bool are_one_type(NormTypes types) { return types <= NormTypes::bfloats; }
 
 /// The kernel for rows of exactly these columns, which takes rows in fours; null where there is none.
-const NormGradientKernels* tuned_kernel(NormGradientKind kind, const MatrixView& x, NormTypes types) {
-  const KernelTable& table = tuned_kernels(kind);
-  const auto found = std::find_if(table.begin(), table.end(),
-                                  [&](const NormGradientKernels& row) { return row.columns == x.columns(); });
+const NormGradientKernel* tuned_kernel(NormGradientKind kind, const MatrixView& x, NormTypes types) {
+  const NormGradientKernels table = tuned_kernels(kind);
+  const auto found = std::ranges::find(table, x.columns(), &NormGradientKernel::columns);
   const bool is_there =
       x.rows() % 4 == 0 && found != table.end() && found->blocks_at_once[static_cast<std::size_t>(types)] != 0;
   return is_there ? &*found : nullptr;
 }
-const NormGradientKernels& general_kernel(NormGradientKind kind, std::size_t columns) {
-  const KernelTable& table = general_kernels(kind);
-  return *std::find_if(table.begin(), table.end(),
-                       [&](const NormGradientKernels& row) { return columns <= row.columns; });
+/// The last one takes longer rows, too, of which each has several blocks.
+const NormGradientKernel& general_kernel(NormGradientKind kind, std::size_t columns) {
+  const NormGradientKernels table = general_kernels(kind);
+  const auto found = std::ranges::find_if(table, [&](const auto& kernel) { return columns <= kernel.columns; });
+  return found == table.end() ? table.back() : *found;
 }
 
-/// The bytes that a lane reads at a time.
-std::size_t bytes_of_load(bool is_tuned, std::size_t columns, NormTypes types) {
-  const bool has_halves = types == NormTypes::halves || types == NormTypes::bfloats;
-  const bool is_narrow = is_tuned ? columns == 1536 && has_halves : columns <= 128 && types != NormTypes::floats;
-  return is_narrow ? 8 : 16;
+/// The bytes that a lane reads at a time. A general kernel of short rows reads half as many where gamma has 16 bits.
+std::size_t bytes_of_load(const NormGradientKernel& kernel, bool is_tuned, NormTypes types) {
+  if (types == NormTypes::floats) return kernel.bytes_of_floats;
+  const bool are_floats_of_halves = types == NormTypes::halves_of_floats || types == NormTypes::bfloats_of_floats;
+  return are_floats_of_halves && is_tuned ? kernel.bytes_of_floats : kernel.bytes_of_halves;
 }
 
 }  // namespace
@@ -105,15 +157,18 @@ NormGradientOrder::NormGradientOrder(NormGradientKind kind, const MatrixView& x,
     refuse("functions of hopper are known for at most ", most_columns, " columns, not ", columns_);
   }
   const NormTypes types = types_of(x, gamma, grad);
-  const NormGradientKernels* const tuned = tuned_kernel(kind, x, types);
+  const NormGradientKernel* const tuned = tuned_kernel(kind, x, types);
   is_tuned_ = tuned != nullptr;
   reads_row_at_once_ = columns_ <= 128 && are_one_type(types);
-  warps_of_row_ = columns_ <= 1024 ? 1 : 4;
-  per_lane_ = bytes_of_load(is_tuned_, columns_, types) / (has_type<float>(x) ? sizeof(float) : sizeof(Half));
-  const NormGradientKernels& kernel = is_tuned_ ? *tuned : general_kernel(kind, columns_);
+  const NormGradientKernel& kernel = is_tuned_ ? *tuned : general_kernel(kind, columns_);
+  warps_of_row_ = kernel.warps_of_row;
+  blocks_of_row_ = is_tuned_ ? kernel.blocks_of_row : (columns_ + kernel.columns - 1) / kernel.columns;
+  per_lane_ = bytes_of_load(kernel, is_tuned_, types) / (has_type<float>(x) ? sizeof(float) : sizeof(Half));
+  rounds_products_ = kernel.rounded_products == RoundedProducts::of_all ||
+                     (kernel.rounded_products == RoundedProducts::of_floats && has_type<float>(x));
   // A tuned kernel has blocks without rows, too, whose sums are zeros.
-  blocks_ = std::min(hopper_multiprocessors * kernel.blocks_at_once[static_cast<std::size_t>(types)],
-                     (x.rows() + rows_of_block() - 1) / rows_of_block());
+  const std::size_t most = hopper_multiprocessors * kernel.blocks_at_once[static_cast<std::size_t>(types)];
+  blocks_ = std::min(most / blocks_of_row_, (x.rows() + rows_of_block() - 1) / rows_of_block());
 }
 
 float NormGradientOrder::sum_of_warp(float* lanes) {
@@ -123,16 +178,22 @@ float NormGradientOrder::sum_of_warp(float* lanes) {
   return lanes[0];
 }
 
-float NormGradientOrder::sum_of_warps(std::array<float, 128>& lanes) {
-  float sum = 0;
-  for (std::size_t warp = 0; warp < 4; ++warp) {
-    float* of_warp = lanes.data() + 32 * warp;
-    for (std::size_t step = 16; step > 0; step /= 2) {
-      for (std::size_t i = 0; i < step; ++i) of_warp[i] += of_warp[i + step];
+float NormGradientOrder::sum_of_warps(std::array<float, most_lanes>& lanes) const {
+  std::array<float, 32> of_blocks{};
+  for (std::size_t block = 0; block < blocks_of_row_; ++block) {
+    float sum = 0;
+    for (std::size_t warp = 0; warp < warps_of_row_; ++warp) {
+      // A tuned kernel's blocks have parts of a turn that follow each other, a general kernel's have warps by turns.
+      const std::size_t place = is_tuned_ ? block * warps_of_row_ + warp : warp * blocks_of_row_ + block;
+      float* of_warp = lanes.data() + 32 * place;
+      for (std::size_t step = 16; step > 0; step /= 2) {
+        for (std::size_t i = 0; i < step; ++i) of_warp[i] += of_warp[i + step];
+      }
+      sum += of_warp[0];
     }
-    sum += of_warp[0];
+    of_blocks[block] = sum;
   }
-  return sum;
+  return blocks_of_row_ == 1 ? of_blocks[0] : sum_of_warp(of_blocks.data());
 }
 
 void NormGradientOrder::sum_of_block(std::span<const float> warps, std::span<float> out) const {

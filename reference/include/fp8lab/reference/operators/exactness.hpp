@@ -27,7 +27,7 @@ struct Exactness {
 };
 
 /// Whether every bit is a Hopper chip's with Functions::hopper: by the words of an H200 for norms (16 to 16384
-/// columns, gradients to 2048), for the functions that activations are made of, for Adam and l2norm().
+/// columns, with gradients), for the functions that activations are made of, for Adam and l2norm().
 [[nodiscard]] bool is_exact_on_hopper(const Exactness& row);
 
 /// A row for each function, measured by tests/reference/operators/exactness.cpp against 50 digits.

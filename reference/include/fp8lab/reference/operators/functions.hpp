@@ -23,7 +23,7 @@ inline constexpr std::array function_names{
         "hopper", Functions::hopper,
         "CUDA 13.0's functions over Hopper's special function unit, and sums in the order of Transformer Engine's "
         "kernels; for activations, for norms of at most 16384 columns, for softmaxes of 16 bits an element and at most "
-        "16384 keys, for rope and the router of experts, and for the gradients of these (of norms: to 2048 columns)"},
+        "16384 keys, for rope and the router of experts, and for the gradients of these"},
 };
 static_assert(is_in_order(function_names));
 [[nodiscard]] constexpr std::span<const Named<Functions>> named_values(Functions /*of_type*/) { return function_names; }

@@ -4,8 +4,8 @@
 // Source: Transformer Engine 2.20, common/normalization/layernorm/ln_fwd_kernels.cuh and ln_bwd_kernels.cuh,
 // rmsnorm/rmsnorm_fwd_kernels.cuh and rmsnorm_bwd_kernels.cuh: the general kernels, which sum deviations from the mean.
 // The tuned kernels, for some numbers of columns, merge means of parts instead. What is fused is what nvcc 13.0 fuses
-// of these formulas for sm_90; the order of sums is that of sum_order.hpp. With functions of hopper, which norms have
-// up to 16384 columns and gradients up to 2048, it is the kernel's, and so is the choice of tuned kernels, for arrays
+// of these formulas for sm_90; the order of sums is that of sum_order.hpp. With functions of hopper, which norms and
+// their gradients have up to 16384 columns, it is the kernel's, and so is the choice of tuned kernels, for arrays
 // that begin at multiples of 16 bytes. Sums over more rows than a chip's blocks take at once follow the number of its
 // multiprocessors: 132, of an H100 SXM and an H200.
 #pragma once
@@ -36,8 +36,8 @@ void layernorm(const NormParameters& parameters, const MatrixView& x, const Matr
 /// With functions of hopper this is what is fused up to 128 columns in one type; elsewhere it is fma(sum(d y) r, y,
 /// sum(d) r).
 ///
-/// Throws as layernorm() does, and with functions of hopper for more than 2048 columns, and unless gamma and grad have
-/// x's type, or both one type of 16 bits beside x of float32.
+/// Throws as layernorm() does, and with functions of hopper unless gamma and grad have x's type, or both one type of
+/// 16 bits beside x of float32.
 void layernorm_backward(const NormParameters& parameters, const MatrixView& grad, const MatrixView& x,
                         std::span<const float> mean, std::span<const float> rsigma, const MatrixView& gamma,
                         FloatOutput dx, FloatOutput dgamma, FloatOutput dbeta, const OperatorOptions& options = {});
