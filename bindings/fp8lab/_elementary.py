@@ -50,7 +50,7 @@ class Exactness:
     """What these were measured on."""
     exact_on_hopper: bool
     """Whether every bit is a Hopper chip's with ``functions="hopper"``: by the words of an H200 for norms (16 to
-    16384 columns, gradients to 2048), softmaxes, rope, the router, Adam, ``l2norm`` and activations."""
+    16384 columns), softmaxes, rope, the router, Adam, ``l2norm`` and activations."""
 
 
 def exactness() -> list[Exactness]:

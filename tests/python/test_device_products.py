@@ -68,6 +68,52 @@ def test_promotions_of_tf32_are_cublaslts_splits_of_k():
     assert found == 3
 
 
+PLANS = np.load(pathlib.Path(__file__).parents[1] / "vectors" / "device" / "h200_gemm_plans.npz")
+
+
+def test_splits_of_tf32_are_those_that_cublaslts_heuristic_names():
+    """Equal ranges of 32 elements or more by kernel 21, and no split by kernels 21 and 43; the rest is not known."""
+    table, sizes = pytest.importorskip("fp8lab.te._tf32_splits"), PLANS["sizes"].tolist()
+    assert table.SIZES == tuple(sizes)
+    k, known = np.array(sizes), 0
+    for layout in ("TN", "NN", "NT"):
+        plans = PLANS[f"float32/float32/tf32/{layout}"].astype(np.int64)
+        kernel, splits, reduction = plans[..., 0], plans[..., 2], plans[..., 3]
+        is_equal = (kernel == 21) & (splits > 1) & (reduction == 2) & (k % (32 * np.maximum(splits, 1)) == 0)
+        is_whole = np.isin(kernel, (21, 43)) & (splits == 1)
+        expected = np.where(is_equal | is_whole, splits, 0)
+        own = [[[table.split_of_k(layout, m, n, depth) for depth in sizes] for n in sizes] for m in sizes]
+        np.testing.assert_array_equal(own, expected)
+        known += int((expected > 0).sum())
+    assert table.KNOWN == (known, 3 * 4096)
+    for outside in (("TT", 64, 64, 64), ("TN", 96, 64, 256), ("TN", 64, 64, 1280), ("NN", 0, 64, 64)):
+        assert table.split_of_k(*outside) == 0
+    row = pytest.importorskip("fp8lab.te").exactness()[-1]
+    assert (row.function, row.name, row.exact) == ("generic_gemm", "float32", False)
+    assert f"known of {known:,} of 12,288 shapes" in row.why
+
+
+def test_products_of_those_splits_are_an_h200s():
+    """``tf32_names`` and ``tf32_digests`` of the same file: the first 2048 elements of the column-major products of drawn
+    matrices of (m, k) and (n, k), by LAYOUT/MxNxK; without splits 24 are others."""
+    split_of_k = pytest.importorskip("fp8lab.te._tf32_splits").split_of_k
+    counts = {True: 0, False: 0}
+    for name, expected in zip(str(PLANS["tf32_names"]).split("\n"), PLANS["tf32_digests"], strict=True):
+        layout, shape = name.split("/")
+        m, n, k = map(int, shape.split("x"))
+        splits = split_of_k(layout, m, n, k)
+        if not splits:
+            continue
+        a, b = drawn(940, (m, k)), normal(941, (n, k))[: -(-2048 // m)]
+        given = {"model": "hopper_tf32", "tf32_rounding": "nearest_even", "threads": 2}
+        own = fp8lab.gemm(b, a, promote_k=k // splits if splits > 1 else None, **given)
+        assert digest(own.reshape(-1)[:2048].view(np.int32)) == expected, name
+        whole = fp8lab.gemm(b, a, **given)
+        assert (digest(whole.reshape(-1)[:2048].view(np.int32)) != expected) == (splits > 1), name
+        counts[splits > 1] += 1
+    assert counts == {True: 24, False: 23}
+
+
 @pytest.mark.parametrize("shape", ["64x96x160", "16x4096x64"])
 def test_a_bfloat16_sum_is_rounded_before_it_is_added(shape):
     name = f"plain/{shape}/NT/bf16/accumulate"

@@ -10,8 +10,8 @@
 which recipe runs when Hugging Face accelerate is asked for one, and ``converted_layers()`` in which layers.
 """
 
-from fp8lab.operators import exactness
 from fp8lab.te._activation import Activation, activate, active_device
+from fp8lab.te._exactness import exactness
 from fp8lab.te._functions import Function, functions
 from fp8lab.te._releases import releases
 from fp8lab.te.devices import Device, devices, find_device

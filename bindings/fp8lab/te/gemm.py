@@ -17,6 +17,7 @@ import fp8lab
 from fp8lab.literals import FormatName
 from fp8lab.te._activation import active_device, active_functions
 from fp8lab.te._functions import refuse
+from fp8lab.te._tf32_splits import split_of_k
 from fp8lab.te.quantize import as_quantized, bias_gradient, block_scales, quantize_as, threads
 from fp8lab.te.tensors import as_tensor, classes, element_type, format_name, kind_of_tensor, logical_shape, rounded
 
@@ -214,7 +215,7 @@ def _multiply(
     has_square_blocks = left.has_square_blocks or right.has_square_blocks
     recipe = _recipe(
         kind, _model(kind, left), bool(splits), float(alpha), float(beta) if c is not None else 1.0, output,
-        has_square_blocks, c is not None,
+        has_square_blocks, c is not None, _length_of_ranges(kind, left, right),
     )  # fmt: skip
     if kind == "nvfp4":
         made = fp8lab.gemm(left.array, right.array, recipe, bias=bias, c=c, threads=threads())
@@ -251,15 +252,29 @@ def _model(kind: str, left: Operand) -> str:
     return model
 
 
+def _length_of_ranges(kind: str, left: Operand, right: Operand) -> int:
+    """How many elements of K an H200 adds apart in a product of float32 operands; 0: all, or it is not known."""
+    if kind != "plain" or left.array.dtype != torch.float32 or active_device().name != "h200":
+        return 0
+    k, n = left.array.shape if left.is_stored_transposed else left.array.shape[::-1]
+    m = right.array.shape[1 if right.is_stored_transposed else 0]
+    layout = ("N" if right.is_stored_transposed else "T") + ("T" if left.is_stored_transposed else "N")
+    count = split_of_k(layout, m, n, k)
+    return k // count if count > 1 else 0
+
+
 @functools.cache
 def _recipe(
-    kind: str, model: str, splits: bool, alpha: float, beta: float, output: str, has_square_blocks: bool, has_c: bool
-) -> Any:
+    kind: str, model: str, splits: bool, alpha: float, beta: float, output: str, has_square_blocks: bool, has_c: bool,
+    length_of_ranges: int,
+) -> Any:  # fmt: skip
     """How the GEMM is composed. Fast accumulation is one without promotion."""
     device = active_device()
     fields: dict[str, Any] = {"model": model, "alpha": alpha, "beta": beta, "output": output}
     if kind == "float8" and splits:
         fields["promote_k"] = device.promote_k
+    if length_of_ranges:
+        fields["promote_k"] = length_of_ranges
     if kind == "block" and not device.block_is_mxfp8:  # an H200's cuBLASLt 13.1
         fields["scale_order"] = "scales_first" if has_square_blocks else "accumulator_first"
     if has_c and output in ("bfloat16", "float16"):
