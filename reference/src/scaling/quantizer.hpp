@@ -235,7 +235,8 @@ class Quantizer {
     scale_tiles(row.row(0), row.tile, plan_.operation, {factors, row.across()}, scratch.scaled);
     round_products(scratch);
     if (recipe_.float32_steps) {
-      for (float& one : scratch.scaled) one = after_float32_steps(plan_.format, plan_.policy.rounding, one);
+      const Float32Steps steps(plan_.format, plan_.policy.rounding);
+      for (float& one : scratch.scaled) one = steps(one);
     }
     const auto codes = pairs ? std::span(scratch.column) : std::span(out, row.width);
     const std::span<const float> scaled(scratch.scaled);

@@ -2,6 +2,7 @@
 #include "quantize/by_quantize.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -12,7 +13,9 @@
 
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/pack.hpp"
+#include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
+#include "quantize/differing.hpp"
 #include "search/draw.hpp"
 
 namespace fp8lab::doctor {
@@ -110,18 +113,24 @@ Stored stored_by_quantize(const MatrixView& x, const Recipe& recipe, Direction d
   return stored;
 }
 
-std::uint64_t code_mismatches(const Stored& stored, const Format& format, const StoredDump& dump) {
+std::uint64_t code_mismatches(const Stored& stored, const Format& format, const StoredDump& dump, int threads) {
   constexpr std::size_t at_once = 256;
-  std::uint64_t count = 0;
-  for (std::size_t first = 0; first < stored.codes.size(); first += at_once) {
-    const std::size_t last = std::min(first + at_once, stored.codes.size());
-    if (std::memcmp(&stored.codes[first], &dump.codes[first], last - first) == 0) continue;
-    for (std::size_t i = first; i < last; ++i) {
-      const std::uint8_t own = stored.codes[i];
-      count += own == dump.codes[i] || is_nan_of_other_sign(format, own, dump.codes[i]) ? 0 : 1;
+  std::atomic<std::uint64_t> all = 0;
+  const auto count_each = [&](std::size_t begin, std::size_t end) {
+    std::uint64_t count = 0;
+    for (std::size_t first = begin; first < end; first += at_once) {
+      const auto own = std::span(stored.codes).subspan(first, std::min(at_once, end - first));
+      const std::uint8_t* const there = &dump.codes[first];
+      const auto sign = static_cast<std::uint8_t>(format.sign_mask());
+      const auto [wrong, in_sign] = differing_bytes(there, own, own.data(), sign);
+      count += wrong;
+      for (std::size_t i = 0; i < own.size() && in_sign != 0 && format.has_nan(); ++i)
+        count -= is_nan_of_other_sign(format, own[i], there[i]) ? 1 : 0;
     }
-  }
-  return count;
+    all += count;
+  };
+  parallel_for(stored.codes.size(), threads, count_each, 16 * scalar_piece);
+  return all;
 }
 
 std::uint64_t scale_mismatches(const Stored& stored, const StoredDump& dump) {

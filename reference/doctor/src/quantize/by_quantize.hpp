@@ -24,7 +24,8 @@ struct Stored {
                                         std::optional<float> tensor_amax = {});
 
 /// How many codes, and how many scales, of a dump differ.
-[[nodiscard]] std::uint64_t code_mismatches(const Stored& stored, const Format& format, const StoredDump& dump);
+[[nodiscard]] std::uint64_t code_mismatches(const Stored& stored, const Format& format, const StoredDump& dump,
+                                            int threads);
 [[nodiscard]] std::uint64_t scale_mismatches(const Stored& stored, const StoredDump& dump);
 
 }  // namespace fp8lab::doctor

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -11,8 +12,10 @@
 #include "formats/simd/targets.hpp"
 #include "fp8lab/formats/decode.hpp"
 #include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/tile_scale.hpp"
+#include "quantize/differing.hpp"
 #include "quantize/localize.hpp"
 #include "reference/src/scaling/float32_steps.hpp"
 
@@ -81,9 +84,7 @@ KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, con
   scale_constants_ = constants_of(scale_recipe_);
   layout_ = scale_layout();
   if (takes_stored_ != TakesStored::none && !layout_.fits) applies_ = false;
-  if (applies_ && vector_code_allowed() && recipe().cast.rounding != Rounding::stochastic) {
-    encode_ = vector_encode(recipe().format, recipe().cast);
-  }
+  if (applies_ && vector_code_allowed()) set_encode();
 }
 
 void KernelModel::set_stages() {
@@ -104,6 +105,16 @@ void KernelModel::set_stages() {
   is_in_place_ = !has_any(&Departure::index, &Departure::place) && !is_transposed_;
   keeps_codes_ = !has_any(&Departure::code);
   keeps_scales_ = takes_stored_ == TakesStored::none && !has_any(&Departure::read, &Departure::used);
+}
+
+void KernelModel::set_encode() {
+  CastPolicy policy = recipe().cast;
+  const bool is_random = is_stochastic(recipe());
+  if (is_random) policy.rounding = Rounding::upward;
+  encode_ = vector_encode(recipe().format, policy);
+  if (!is_random) return;
+  policy.rounding = Rounding::downward;
+  encode_others_ = vector_encode(recipe().format, policy);
 }
 
 void KernelModel::take_tensor_scale() {
@@ -190,7 +201,8 @@ void KernelModel::scale_elements(const Piece& piece, std::span<float> x) const {
     if (adds_zero_after(operation_)) std::ranges::for_each(x, [](float& one) { one += 0.0F; });
   }
   if (recipe().float32_steps) {
-    for (float& one : x) one = after_float32_steps(recipe().format, recipe().cast.rounding, one);
+    const Float32Steps steps(recipe().format, recipe().cast.rounding);
+    for (float& one : x) one = steps(one);
   }
   if (run) return;
   // A NaN that an operation makes has no sign, as on a GPU; bulk code makes it so.
@@ -201,7 +213,11 @@ void KernelModel::scale_elements(const Piece& piece, std::span<float> x) const {
 
 void KernelModel::encode_products(std::span<const float> products, std::span<std::uint8_t> codes,
                                   std::span<std::uint8_t> others) const {
-  if (encode_) return encode_vector(*encode_, products.data(), nullptr, codes.data(), codes.size());
+  if (encode_) {
+    encode_vector(*encode_, products.data(), nullptr, codes.data(), codes.size());
+    if (encode_others_) encode_vector(*encode_others_, products.data(), nullptr, others.data(), others.size());
+    return;
+  }
   const Format& format = recipe().format;
   CastPolicy policy = recipe().cast;
   if (policy.rounding != Rounding::stochastic) {
@@ -265,30 +281,13 @@ bool KernelModel::is_code(std::uint8_t stored, std::uint8_t code, std::uint8_t o
 std::uint64_t KernelModel::mismatches_in_place(const std::uint8_t* stored, std::span<const std::uint8_t> codes,
                                                std::span<const std::uint8_t> others) const {
   if (std::memcmp(stored, codes.data(), codes.size()) == 0) return 0;
+  // What differs in the sign alone may be a NaN: then each code is looked at.
+  const Format& format = recipe().format;
+  const auto [all, in_sign] =
+      differing_bytes(stored, codes, others.data(), static_cast<std::uint8_t>(format.sign_mask()));
+  if (in_sign == 0 || !format.has_nan()) return all;
   std::uint64_t count = 0;
-  const auto count_each = [&](std::size_t first, std::size_t last) {
-    for (std::size_t i = first; i < last; ++i) count += is_code(stored[i], codes[i], others[i]) ? 0 : 1;
-  };
-  // Eight codes at a time. What differs in the sign alone may be a NaN, and is looked at by itself.
-  const bool has_others = recipe().cast.rounding == Rounding::stochastic;
-  const std::size_t whole = has_others ? 0 : codes.size() / 8 * 8;
-  constexpr std::uint64_t each = 0x0101010101010101U;
-  for (std::size_t i = 0; i < whole; i += 8) {
-    std::uint64_t own = 0;
-    std::uint64_t there = 0;
-    std::memcpy(&own, &codes[i], 8);
-    std::memcpy(&there, &stored[i], 8);
-    const std::uint64_t difference = own ^ there;
-    if (difference == 0) continue;
-    const std::uint64_t beside_sign = difference ^ (each * recipe().format.sign_mask());
-    if (((beside_sign - each) & ~beside_sign & each << 7U) != 0) {  // a byte of it is 0
-      count_each(i, i + 8);
-    } else {
-      constexpr std::uint64_t low = each * 0x7F;
-      count += static_cast<std::uint64_t>(std::popcount((((difference & low) + low) | difference) & each << 7U));
-    }
-  }
-  count_each(whole, codes.size());
+  for (std::size_t i = 0; i < codes.size(); ++i) count += is_code(stored[i], codes[i], others[i]) ? 0 : 1;
   return count;
 }
 
@@ -336,18 +335,25 @@ std::uint64_t KernelModel::code_mismatches(const Piece& piece, std::vector<std::
 }
 
 std::uint64_t KernelModel::nans_of_other_sign() const {
-  std::vector<std::uint8_t> codes(source_->columns());
-  std::vector<std::uint8_t> others(source_->columns());
-  std::uint64_t count = 0;
-  for (std::size_t row = 0; row < source_->rows(); ++row) {
-    predict({row, 0, codes.size()}, codes, others);
-    for (std::size_t column = 0; column < codes.size(); ++column) {
-      const std::uint64_t place = place_of(row, column);
-      if (place >= dump_->codes.size()) continue;
-      count += is_nan_of_other_sign(recipe().format, dump_->codes[place], codes[column]) ? 1 : 0;
+  complete();
+  std::atomic<std::uint64_t> all = 0;
+  const auto count_rows = [&](std::size_t first, std::size_t last) {
+    std::vector<std::uint8_t> codes(source_->columns());
+    std::vector<std::uint8_t> others(source_->columns());
+    std::uint64_t count = 0;
+    for (std::size_t row = first; row < last; ++row) {
+      predict({row, 0, codes.size()}, codes, others);
+      for (std::size_t column = 0; column < codes.size(); ++column) {
+        const std::uint64_t place = place_of(row, column);
+        if (place >= dump_->codes.size()) continue;
+        count += is_nan_of_other_sign(recipe().format, dump_->codes[place], codes[column]) ? 1 : 0;
+      }
     }
-  }
-  return count;
+    all += count;
+  };
+  parallel_for(source_->rows(), source_->threads(), count_rows,
+               std::max<std::size_t>(1, scalar_piece / source_->columns()));
+  return all;
 }
 
 void Randomness::add(const Randomness& other) {
@@ -367,11 +373,16 @@ bool Randomness::is_random() const {
 
 Randomness KernelModel::randomness(const Piece& piece) const {
   Randomness all;
-  if (recipe().cast.rounding != Rounding::stochastic) return all;
+  if (!is_stochastic(recipe())) return all;
   const Format& format = recipe().format;
+  const CastPolicy downward{.rounding = Rounding::toward_zero};
   const auto last = static_cast<std::uint8_t>(format.max_code());
-  std::array<double, 256> values;
+  std::array<double, 256> values{};
+  std::array<double, 256> units{};  // powers of two, over 1024, inverted
   for (std::uint32_t code = 0; code <= last; ++code) values[code] = static_cast<double>(decode(format, code));
+  for (std::uint32_t code = 0; code < last; ++code) units[code] = 1024 / (values[code + 1] - values[code]);
+  const auto encoder = vector_code_allowed() ? vector_encode(format, downward) : std::nullopt;
+  const std::uint8_t* const stored = codes_in_order();
   std::array<float, most_at_once> products;
   std::array<std::uint8_t, most_at_once> lows;
   for (std::size_t first = 0; first < piece.count; first += most_at_once) {
@@ -379,16 +390,22 @@ Randomness KernelModel::randomness(const Piece& piece) const {
     const auto x = std::span(products).first(part.count);
     scaled(part, x);
     std::ranges::transform(x, x.begin(), [](float one) { return std::abs(one); });
-    encode(format, {.rounding = Rounding::toward_zero}, std::span<const float>(x), std::span(lows).first(part.count));
+    if (encoder) {
+      encode_vector(*encoder, x.data(), nullptr, lows.data(), x.size());
+    } else {
+      encode(format, downward, std::span<const float>(x), std::span(lows).first(part.count));
+    }
+    const std::size_t index = part.row * source_->columns() + part.column;
     for (std::size_t i = 0; i < x.size(); ++i) {
-      const std::uint64_t place = place_of(part.row, part.column + i);
+      const std::uint64_t place = stored != nullptr ? index + i : place_of(part.row, part.column + i);
       const std::uint8_t low = lows[i];
       const auto magnitude = static_cast<double>(x[i]);
       if (place >= dump_->codes.size() || !(magnitude < values[last]) || low >= last) continue;
-      const double part_cut = (magnitude - values[low]) / (values[low + std::size_t{1}] - values[low]);
-      const auto p = static_cast<std::int64_t>(part_cut * 1024);
+      const double part_cut = (magnitude - values[low]) * units[low];
+      const auto p = static_cast<std::int64_t>(part_cut);
       if (part_cut == 0) continue;
-      const std::int64_t away = (dump_->codes[place] & format.magnitude_mask()) == low ? 0 : 1024;
+      const std::uint8_t own = stored != nullptr ? stored[index + i] : dump_->codes[place];
+      const std::int64_t away = (own & format.magnitude_mask()) == low ? 0 : 1024;
       const std::int64_t variance = p * (1024 - p);
       all.add({1, away - p, (away - p) * (p - 512), variance, variance * (p - 512) * (p - 512)});
     }

@@ -24,6 +24,7 @@
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/scale_rule.hpp"
 #include "quantize/departure.hpp"
+#include "quantize/landmarks.hpp"
 
 namespace fp8lab::doctor {
 
@@ -117,6 +118,8 @@ class Source {
   /// Tiles, whose amaxes are computed once they are asked for, and kept. Not for several threads at a time.
   [[nodiscard]] Amaxes& tiles(const AmaxKey& key) const;
   [[nodiscard]] float amax_of(Amaxes& tiles, std::size_t tile_row, std::size_t tile_column) const;
+  /// Found once they are asked for, and kept. Not for several threads at a time.
+  [[nodiscard]] const Landmarks& landmarks() const;
   /// Computes all of them. From then on several threads may ask.
   void complete(Amaxes& tiles) const;
 
@@ -130,6 +133,7 @@ class Source {
   int threads_ = 1;
   Buffer<float> values_;
   mutable std::map<AmaxKey, Amaxes> amaxes_;
+  mutable std::optional<Landmarks> landmarks_;
   mutable std::shared_ptr<const Source> turned_;                              // the transpose, once it is asked for
   bool is_transpose_ = false;                                                 // of x
   mutable std::map<const Recipe*, std::shared_ptr<const Source>> quantized_;  // before, once that is asked for
@@ -203,6 +207,20 @@ struct Randomness {
 
 struct Unexplained;
 
+/// What codes are made of where elements meet the factors of tiles and are cast, and where they are compared: the same
+/// codes differ.
+struct CastOfTiles {
+  const Source* source;
+  const std::uint8_t* stored;
+  std::size_t across, along;
+  TileOperation operation;
+  Format format;
+  CastPolicy cast;
+  std::vector<std::uint32_t> factors;  // as bits
+
+  friend bool operator==(const CastOfTiles&, const CastOfTiles&) = default;
+};
+
 /// What a departure meets: the recipe, the tensor and the dump.
 struct ModelCase {
   const Recipe& recipe;
@@ -234,6 +252,8 @@ class KernelModel {
   /// `where` takes in where they lie.
   std::uint64_t code_mismatches(const Piece& piece, std::vector<std::uint64_t>* which = nullptr, std::size_t most = 0,
                                 Unexplained* where = nullptr) const;
+  /// What codes are made of, once scales are made; nothing where more happens to elements.
+  [[nodiscard]] std::optional<CastOfTiles> cast_of_tiles() const;
   /// How many codes of the dump are the predicted NaN but for its sign.
   [[nodiscard]] std::uint64_t nans_of_other_sign() const;
   /// For hypotheses of stochastic rounding; empty for others.
@@ -245,6 +265,14 @@ class KernelModel {
   /// How many of all, by the layout of scales.
   std::uint64_t scale_mismatches(std::vector<std::uint64_t>* which = nullptr, std::size_t most = 0) const;
   [[nodiscard]] ScaleGrid scale_grid() const;
+  /// The first row of the grid that has a wrong scale.
+  [[nodiscard]] std::optional<std::size_t> first_row_of_wrong_scales() const;
+  /// Whether the stored scale of the first tile is as predicted, or no tile's is stored there.
+  [[nodiscard]] bool has_first_scale() const {
+    const auto place = layout_.place_of(layout_.kept_down, layout_.kept_across);
+    return !place ||
+           is_stored_there(layout_.kept_down * layout_.entry_rows / amaxes_->across, layout_.kept_across, *place);
+  }
   /// Whether the scale of the last tile of the last row is as predicted. Precondition: has_room_for_scales().
   [[nodiscard]] bool has_last_scale() const {
     const std::size_t row = layout_.rows - layout_.step_down + layout_.kept_down;
@@ -323,6 +351,8 @@ class KernelModel {
   void make_factors() const;
   /// Whether no departure is from what tile_scales() makes, for codes and where scales are stored.
   [[nodiscard]] bool follows_rule() const;
+  /// How vector code does the cast.
+  void set_encode();
   /// The scale of the tensor that a departure says.
   void take_tensor_scale();
   /// Whether the recipe goes with the tensor and the dump.
@@ -373,6 +403,11 @@ class KernelModel {
   [[nodiscard]] bool stores_in_order() const;
   /// Whether all words of that row of entries are those made. Precondition: stores_in_order().
   [[nodiscard]] bool has_scales_as_made(std::size_t row) const;
+  /// Calls f(row, column, place) with the entries whose stored scale the grid counts as wrong, until it says false.
+  template <typename F>
+  void for_each_wrong_entry(const F& f) const;
+  /// Where the grid tells of an entry.
+  [[nodiscard]] std::size_t place_in_grid(std::size_t row, std::size_t column, std::size_t place) const;
   /// How many scales that no code is made with neither follow a rule nor count as unexplained already.
   [[nodiscard]] std::uint64_t unread_mismatches() const;
   /// 1 where the given scale of the tensor is not the one of the hypothesis, or 0.
@@ -394,7 +429,8 @@ class KernelModel {
   mutable std::vector<TileScale> made_;  // by tile, once all are made, where one rule makes those stored and those met
   mutable std::vector<float> factors_;   // by tile, where elements meet them in bulk
   mutable std::optional<TileEncoder> encoder_;  // the cast, where it does nothing but scale and round
-  std::optional<VectorEncode> encode_;          // the cast, where vector code does it
+  std::optional<VectorEncode> encode_;          // the cast, where vector code does it; upward, where it is random
+  std::optional<VectorEncode> encode_others_;   // downward, where it is random
   InputNarrowing narrowing_;
   TileOperation operation_;  // by which an element meets its scale
   TakesStored takes_stored_ = TakesStored::none;

@@ -67,6 +67,12 @@ void Search::doubt_stored_scales() {
 
 void Search::add_rules_of_scales(std::vector<Suspect>& found) {
   if (dump_.scales.empty()) return;
+  // What scales suggest of recipes does not change, and was compared with everything.
+  if (!std::exchange(has_rules_of_scales_, true)) add_by_scales(found);
+  add_by_wrong_scales(found);
+}
+
+void Search::add_by_scales(std::vector<Suspect>& found) {
   for (const Side& side : sides_) {
     for (const Candidate& plain : plain_candidates(side.facts, options_)) {
       const Hypothesis& own = plain.hypothesis;
@@ -81,7 +87,6 @@ void Search::add_rules_of_scales(std::vector<Suspect>& found) {
       for_each_suggested(&Departure::by_scales, add, scales);
     }
   }
-  add_by_wrong_scales(found);
 }
 
 void Search::add_by_wrong_scales(std::vector<Suspect>& found) const {
@@ -130,7 +135,7 @@ std::vector<Suspect> Search::local_suspects() {
 void Search::verify_each(std::vector<Suspect>& suspects) {
   for (Suspect& one : suspects) {
     if (is_verified(one)) continue;
-    verify(one, dump_);
+    verify_or_copy(one);
     ++searched_;
     verified_.push_back(std::move(one));
   }

@@ -83,15 +83,14 @@ void Search::quantize_others() {
     ++searched_;
     if (stored.is_refused) continue;
     suspect.candidate.cost += cost_of(*suspect.side);
-    suspect.codes = code_mismatches(stored, hypothesis.recipe.format, dump_);
+    suspect.codes = code_mismatches(stored, hypothesis.recipe.format, dump_, options_.threads);
     suspect.scales = doctor::scale_mismatches(stored, dump_);
     verified_.push_back(std::move(suspect));
   }
   sort_verified();
 }
 
-std::uint64_t Search::wrong_in_band(const Hypothesis& hypothesis, float amax) const {
-  constexpr std::size_t lines_of_band = 64;  // whole tiles
+std::uint64_t Search::wrong_in_band(const Hypothesis& hypothesis, float amax, std::size_t lines) const {
   const Recipe& recipe = hypothesis.recipe;
   const bool is_columnwise = hypothesis.direction == Direction::columnwise;
   const bool is_transposed = is_columnwise && (recipe.transposed_columnwise || recipe.format.bits() == 4);
@@ -99,8 +98,8 @@ std::uint64_t Search::wrong_in_band(const Hypothesis& hypothesis, float amax) co
   if (!has_tensor_scale(recipe) || is_columnwise != is_transposed) return 0;
   if (is_columnwise && recipe.transform != Transform::none) return 0;
   const Source& source = sides_.front().source;
-  const std::size_t rows = is_columnwise ? x_.rows() : std::min(x_.rows(), lines_of_band);
-  const std::size_t columns = is_columnwise ? std::min(x_.columns(), lines_of_band) : x_.columns();
+  const std::size_t rows = is_columnwise ? x_.rows() : std::min(x_.rows(), lines);
+  const std::size_t columns = is_columnwise ? std::min(x_.columns(), lines) : x_.columns();
   std::vector<float> values(rows * columns);
   for (std::size_t row = 0; row < rows; ++row) {
     std::ranges::copy(source.values({row, 0, columns}), values.begin() + static_cast<std::ptrdiff_t>(row * columns));
@@ -118,17 +117,33 @@ void Search::keep_nearest(std::vector<Suspect>& others) const {
   const Source& source = sides_.front().source;
   if (sides_.front().facts.direction != Direction::rowwise || others.size() <= most) return;
   if (x_.rows() * x_.columns() < many_elements) return;
-  float amax = 0;
-  for (const float value : source.values()) amax = std::isnan(value) ? amax : std::max(amax, std::abs(value));
-  std::vector<std::pair<std::uint64_t, Suspect>> all;
-  for (Suspect& one : others) {
-    const std::uint64_t wrong = wrong_in_band(one.candidate.hypothesis, amax);
-    all.emplace_back(wrong, std::move(one));
+  const std::vector<std::uint64_t>& records = source.landmarks().records;
+  const float amax = records.empty() ? 0 : std::abs(source.values()[records.back()]);
+  constexpr std::size_t lines_of_band = 64;  // whole tiles
+  constexpr std::size_t few_lines = 16;      // of these, which most tiles end with
+  // 1. What a few lines contradict the least comes first: it leaves the others less room.
+  struct Wrong {
+    std::uint64_t in_band;  // at least
+    std::size_t place;      // among the others
+  };
+  std::vector<Wrong> all;
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    const Hypothesis& own = others[i].candidate.hypothesis;
+    all.push_back({own.recipe.tile_across > few_lines ? 0 : wrong_in_band(own, amax, few_lines), i});
   }
-  std::ranges::stable_sort(all, {}, [](const auto& one) { return one.first; });
-  others.clear();
-  for (std::size_t i = 0; i < all.size() && (all[i].first == 0 || i < most); ++i)
-    others.push_back(std::move(all[i].second));
+  std::ranges::stable_sort(all, {}, &Wrong::in_band);
+  // 2. What contradicts more than enough others do is not looked at further.
+  std::vector<std::uint64_t> least;
+  for (Wrong& one : all) {
+    if (least.size() >= most && one.in_band > least[most - 1]) continue;
+    one.in_band = wrong_in_band(others[one.place].candidate.hypothesis, amax, lines_of_band);
+    least.insert(std::ranges::upper_bound(least, one.in_band), one.in_band);
+  }
+  std::ranges::sort(all, {}, [](const Wrong& one) { return std::pair(one.in_band, one.place); });
+  std::vector<Suspect> nearest;
+  for (std::size_t i = 0; i < all.size() && (all[i].in_band == 0 || i < most); ++i)
+    nearest.push_back(std::move(others[all[i].place]));
+  others = std::move(nearest);
 }
 
 }  // namespace fp8lab::doctor

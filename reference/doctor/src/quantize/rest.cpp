@@ -90,7 +90,8 @@ std::vector<std::string> rest_of(const Suspect& suspect, const MatrixView& x, co
     all = located({{suspect.candidate.hypothesis.recipe.format},
                    std::as_bytes(std::span(pair.predicted)),
                    std::as_bytes(std::span(pair.written)),
-                   pair.columns},
+                   pair.columns,
+                   suspect.side->source.threads()},
                   "code");
   }
   if (suspect.scales == 0 || suspect.is_by_quantize) return all;

@@ -2,13 +2,7 @@
 #include "quantize/sample.hpp"
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <cmath>
 #include <cstdint>
-#include <limits>
-#include <span>
-#include <utility>
 
 #include "search/draw.hpp"
 
@@ -18,46 +12,11 @@ namespace {
 /// Pieces of the sample that are drawn.
 constexpr std::size_t drawn_pieces = 40;
 
-/// NaN, infinity, subnormals, -0 and 0.
-std::size_t special_kind(float x) {
-  if (std::isnan(x)) return 0;
-  if (std::isinf(x)) return 1;
-  if (x != 0) return 2;
-  return std::signbit(x) ? 3 : 4;
-}
-
-/// Whether some of these elements are larger than `most`, or special.
-bool has_special(std::span<const float> x, float most) {
-  const auto low = std::bit_cast<std::int32_t>(std::numeric_limits<float>::min());
-  const auto high = std::bit_cast<std::int32_t>(std::min(most, std::numeric_limits<float>::max()));
-  std::int32_t count = 0;
-  for (const float one : x) {
-    const std::int32_t magnitude = std::bit_cast<std::int32_t>(one) & 0x7FFFFFFF;
-    count += static_cast<std::int32_t>(magnitude < low) + static_cast<std::int32_t>(magnitude > high);
-  }
-  return count != 0;
-}
-
 /// The indices of the element of largest magnitude, and of the first of each special kind.
 std::vector<std::uint64_t> special_places(const Source& source) {
-  constexpr std::uint64_t at_once = 256;
-  std::vector<std::uint64_t> places(1);
-  std::array<bool, 5> is_found{};
-  float most = 0;
-  for (std::uint64_t first = 0; first < source.size(); first += at_once) {
-    const std::uint64_t last = std::min(first + at_once, std::uint64_t{source.size()});
-    if (!has_special(source.values().subspan(first, last - first), most)) continue;
-    for (std::uint64_t i = first; i < last; ++i) {
-      const float magnitude = std::abs(source.values()[i]);
-      if (magnitude > most) {
-        most = magnitude;
-        places.front() = i;
-      }
-      if (magnitude >= std::numeric_limits<float>::min() && magnitude < std::numeric_limits<float>::infinity())
-        continue;
-      if (!std::exchange(is_found[special_kind(source.values()[i])], true)) places.push_back(i);
-    }
-  }
+  const auto& [records, specials] = source.landmarks();
+  std::vector<std::uint64_t> places{records.empty() ? 0 : records.back()};
+  places.insert(places.end(), specials.begin(), specials.end());
   return places;
 }
 

@@ -43,14 +43,19 @@ Search::Search(const MatrixView& x, const Dump& dump, const DiagnoseOptions& opt
   }
   if (options.direction != Direction::columnwise) sides_.insert(sides_.begin(), Side{std::move(rowwise), facts, {}});
   for (Side& side : sides_) {
-    side.sample = first_sample(side.source);
-    Amaxes& runs = side.source.tiles({.across = 1, .along = 16});
-    side.source.complete(runs);
-    side.facts.least_run = *std::ranges::min_element(runs.values);
+    for (const Piece& piece : first_sample(side.source)) side.sample.push_back({piece, side.sample.size()});
   }
   if (sides_.size() == 2) {
     sides_[0].source.has_transpose(sides_[1].source);
     sides_[1].source.has_transpose(sides_[0].source);
+  }
+}
+
+void Search::find_least_runs() {
+  for (Side& side : sides_) {
+    Amaxes& runs = side.source.tiles({.across = 1, .along = 16});
+    side.source.complete(runs);
+    side.facts.least_run = *std::ranges::min_element(runs.values);
   }
 }
 
@@ -70,6 +75,7 @@ Diagnosis Search::run() {
   for (std::size_t sides = 1; sides <= sides_.size(); ++sides) stages.push_back({1, sides, false, two_departures});
   stages.push_back({2, sides_.size(), false, any});
   for (const Stage& stage : stages) {
+    if (&stage == &stages[1]) find_least_runs();  // which say nothing of plain hypotheses
     const std::vector<Suspect> parents = best_of_each_kind(stage.only_expected);
     for (int round = 0; round < most_rounds; ++round) {
       sieve(stage, parents);

@@ -12,6 +12,7 @@
 #include "fp8lab/doctor/diagnose.hpp"
 #include "quantize/hypotheses.hpp"
 #include "quantize/kernel_model.hpp"
+#include "quantize/offered.hpp"
 #include "quantize/suspect.hpp"
 
 namespace fp8lab::doctor {
@@ -28,6 +29,8 @@ class Search {
   [[nodiscard]] Diagnosis run();
 
  private:
+  /// Finds the least amax of runs of elements, by which departures are searched.
+  void find_least_runs();
   /// The hypotheses that are offered at a time.
   struct Stage {
     int changes;         ///< 0: plain hypotheses; 1: with one change or departure; 2: with one more than the best have
@@ -55,8 +58,9 @@ class Search {
   void quantize_again(const Stage& stage);
   /// Recipes that a KernelModel does not have all of: by quantize(), without departures.
   void quantize_others();
-  /// How many codes of the first rows (columnwise: columns) are not those of a recipe by quantize(), where these tell.
-  [[nodiscard]] std::uint64_t wrong_in_band(const Hypothesis& hypothesis, float amax) const;
+  /// How many codes of the first rows (columnwise: columns), `lines` of them, are not those of a recipe by quantize(),
+  /// where these tell.
+  [[nodiscard]] std::uint64_t wrong_in_band(const Hypothesis& hypothesis, float amax, std::size_t lines) const;
   /// Leaves those that are nearest to the first rows or columns of a large tensor.
   void keep_nearest(std::vector<Suspect>& others) const;
   void sort_verified();
@@ -72,6 +76,8 @@ class Search {
   void drop_last(bool has_no_rule);
   /// Whether it was compared with everything.
   [[nodiscard]] bool is_verified(const Suspect& one) const;
+  /// Compares with everything, or takes over what was found of the same arithmetic under another name.
+  void verify_or_copy(Suspect& one);
   /// Compares what agrees with the sample, or else the best, with everything.
   void verify_best();
   /// Compares each with everything that was not.
@@ -86,6 +92,8 @@ class Search {
   [[nodiscard]] std::vector<Suspect> local_suspects();
   /// What scales suggest that tell by themselves what they are.
   void add_rules_of_scales(std::vector<Suspect>& found);
+  /// What they suggest of each recipe.
+  void add_by_scales(std::vector<Suspect>& found);
   /// What scales suggest that the best of each kind do not explain.
   void add_by_wrong_scales(std::vector<Suspect>& found) const;
   /// How implausible it is that the kernel quantized in the direction of that side.
@@ -127,9 +135,12 @@ class Search {
   std::vector<Side> sides_;
   std::vector<Suspect> kept_;      // by the sample
   std::vector<Suspect> verified_;  // by everything, the best first
+  OfferedBefore offered_;
+  ComparedCasts compared_;
   std::optional<FactorInterval> factor_;
   std::optional<std::pair<std::string, FactorInterval>> scale_factor_;  // a rule, and what all scales are times its own
-  bool has_tensor_scales_ = false;  // whether all scales of the tensor over those of tiles were looked for
+  bool has_tensor_scales_ = false;    // whether all scales of the tensor over those of tiles were looked for
+  bool has_rules_of_scales_ = false;  // whether what scales suggest of recipes was looked for
   std::size_t searched_ = 0;
 };
 

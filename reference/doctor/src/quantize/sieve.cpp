@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
 #include "quantize/by_quantize.hpp"
 #include "quantize/sample.hpp"
 #include "quantize/search.hpp"
@@ -35,18 +38,32 @@ void Search::vary(const Side& side, const Candidate& candidate) {
 
 namespace {
 
-/// Whether the first elements of a few pieces contradict more often than `limit` says, or than one would expect where
-/// half of all elements do.
-bool is_wrong_in_most(const Side& side, const KernelModel& model, std::uint64_t limit) {
+std::uint64_t mismatches_of(const KernelModel& model, const Piece& piece) {
+  return model.code_mismatches(piece) + model.scale_mismatches(piece);
+}
+
+/// The first elements of a few pieces, which show whether a hypothesis is wrong in most.
+std::vector<Piece> begins_of(const Side& side) {
   constexpr std::size_t elements_of_piece = 32;
-  std::uint64_t count = 0;
-  std::uint64_t seen = 0;
+  std::vector<Piece> begins;
   for (const Piece& piece : std::span(side.sample).first(std::min(side.sample.size(), pieces_to_fail_on))) {
-    const Piece part{piece.row, piece.column, std::min(piece.count, elements_of_piece)};
-    count += model.code_mismatches(part) + model.scale_mismatches(part);
-    seen += part.count;
+    begins.push_back({piece.row, piece.column, std::min(piece.count, elements_of_piece)});
   }
-  return count > limit || count * 20 > seen * 13 + 20;
+  return begins;
+}
+
+/// Whether these elements contradict more often than `limit` says, or than one would expect where half of all do.
+bool is_wrong_in_most(const Side& side, const std::function<const KernelModel&()>& model, Contradictions& known,
+                      std::uint64_t limit) {
+  const std::vector<Piece> begins = begins_of(side);
+  std::uint64_t seen = 0;
+  for (const Piece& one : begins) seen += one.count;
+  if (!known.of_begins) {
+    std::uint64_t count = 0;
+    for (const Piece& one : begins) count += mismatches_of(model(), one);
+    known.of_begins = count;
+  }
+  return *known.of_begins > limit || *known.of_begins * 20 > seen * 13 + 20;
 }
 
 }  // namespace
@@ -55,21 +72,27 @@ void Search::offer(const Side& side, Candidate candidate, int changes) {
   checkpoint();
   ++searched_;
   candidate.cost += cost_of(side);
-  const KernelModel model(side.source, candidate.hypothesis, &dump_);
-  if (!model.applies()) return;
+  Contradictions& known = offered_.of(side, candidate.hypothesis);
+  std::optional<KernelModel> made;
+  const auto model = [&]() -> const KernelModel& {
+    return made ? *made : made.emplace(side.source, candidate.hypothesis, &dump_);
+  };
+  if (!known.applies) known.applies = model().applies();
+  if (!*known.applies) return;
   const bool has_no_rule = doctor::takes_any_scale(candidate.hypothesis);
   const std::uint64_t limit = most_in_sample(has_no_rule);
-  if (changes > 0 && is_wrong_in_most(side, model, limit)) return;
+  if (changes > 0 && is_wrong_in_most(side, model, known, limit)) return;
   // Most are wrong in most elements, which a few pieces show.
   constexpr std::uint64_t few = pieces_to_fail_on * piece_length;
+  const bool is_by_chance = is_stochastic(candidate.hypothesis.recipe);
   std::uint64_t count = 0;
   std::uint64_t seen = 0;
   Randomness random;
-  for (const Piece& piece : side.sample) {
-    count += model.code_mismatches(piece) + model.scale_mismatches(piece);
+  for (const SamplePiece& piece : side.sample) {
+    count += known.of_piece(piece.number, [&] { return mismatches_of(model(), piece); });
     seen += piece.count;
     if (count > limit || (changes > 0 && seen >= few && count * 2 > seen)) return;
-    random.add(model.randomness(piece));
+    if (is_by_chance) random.add(model().randomness(piece));
   }
   if (!random.is_random()) count += static_cast<std::uint64_t>(random.inexact);
   if (count > limit) return;
@@ -108,12 +131,27 @@ bool Search::is_verified(const Suspect& one) const {
   });
 }
 
+void Search::verify_or_copy(Suspect& one) {
+  const auto makes_the_same = [&](const Suspect& other) {
+    return !other.is_by_quantize && other.side == one.side &&
+           other.candidate.hypothesis.recipe == one.candidate.hypothesis.recipe &&
+           other.candidate.hypothesis.deviations == one.candidate.hypothesis.deviations;
+  };
+  const auto same = std::ranges::find_if(verified_, makes_the_same);
+  if (same == verified_.end()) return verify(one, dump_, compared_);
+  one.codes = same->codes;
+  one.scales = same->scales;
+  one.unexplained = same->unexplained;
+  one.examples = same->examples;
+  one.scale_examples = same->scale_examples;
+}
+
 void Search::verify_best() {
   std::size_t contradicting = 0;
   for (Suspect& one : kept_) {
     if (one.in_sample != 0 && ++contradicting > most_verified) break;
     if (is_verified(one) || !is_modelled(one.candidate.hypothesis.recipe)) continue;
-    verify(one, dump_);
+    verify_or_copy(one);
     verified_.push_back(one);
   }
   sort_verified();
@@ -145,7 +183,8 @@ bool Search::learn() {
       if (std::ranges::any_of(side.sample, is_known)) continue;
       // Behind those on which most hypotheses fail, which a departure in one place must not do.
       const std::size_t at = std::min(side.sample.size(), pieces_to_fail_on);
-      side.sample.insert(side.sample.begin() + static_cast<std::ptrdiff_t>(at), piece);
+      const SamplePiece learned{piece, side.sample.size()};
+      side.sample.insert(side.sample.begin() + static_cast<std::ptrdiff_t>(at), learned);
       ++added;
     }
   }

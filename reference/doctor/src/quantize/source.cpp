@@ -276,6 +276,11 @@ const Source& Source::counted(const AmaxKey& key) const {
   return *turned_;
 }
 
+const Landmarks& Source::landmarks() const {
+  if (!landmarks_) landmarks_ = landmarks_of(values(), threads_);
+  return *landmarks_;
+}
+
 Amaxes& Source::tiles(const AmaxKey& key) const {
   const auto [entry, is_new] = amaxes_.try_emplace(key);
   Amaxes& tiles = entry->second;

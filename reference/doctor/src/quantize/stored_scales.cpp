@@ -251,12 +251,12 @@ double KernelModel::ratio_there(std::size_t tile_row, std::size_t tile_column) c
   return static_cast<double>(stored_value(*word)) / static_cast<double>(stored_scale(tile_row, tile_column).scale_inv);
 }
 
-ScaleGrid KernelModel::scale_grid() const {
-  ScaleGrid grid{.columns = layout_.columns};
-  if (!layout_.fits) return grid;
-  grid.is_wrong.resize(layout_.rows * layout_.columns);
+template <typename F>
+void KernelModel::for_each_wrong_entry(const F& f) const {
   const std::vector<bool> is_read = tiles_read();
+  const bool is_in_order = stores_in_order();
   for (std::size_t row = 0; row < layout_.rows; ++row) {
+    if (is_in_order && has_scales_as_made(row)) continue;
     for (std::size_t column = 0; column < layout_.columns; ++column) {
       const std::size_t tile_row = row * layout_.entry_rows / amaxes_->across;
       const auto place = layout_.place_of(row, column);
@@ -264,23 +264,49 @@ ScaleGrid KernelModel::scale_grid() const {
       const bool can_be_any = is_read.empty() || is_read[tile_row * layout_.columns + column];
       if (can_be_any ? is_explained_there(tile_row, column, *place) : is_stored_there(tile_row, column, *place))
         continue;
-      // Told where it is stored.
-      const bool is_of_some = layout_.step_down * layout_.step_across != 1;
-      const bool is_in_order = !layout_.is_padded && !layout_.is_swizzled && !layout_.is_transposed && !is_of_some;
-      grid.is_wrong[is_in_order ? *place : row * layout_.columns + column] = 1;
-      const TileScale scale = stored_scale(tile_row, column);
-      const float amax = amax_of(tile_row, column);
-      const float there = stored_value(dump_->scales[*place]);
-      const float made = changed_value(scale, amax).value_or(scale.scale_inv);
-      const float ratio = there / made;
-      if (!std::isfinite(ratio)) continue;
-      const auto [low, high] = std::minmax({std::bit_cast<std::uint32_t>(there), std::bit_cast<std::uint32_t>(made)});
-      grid.most_ulps = std::max(grid.most_ulps, high - low);
-      const bool is_first = grid.lowest_ratio > grid.highest_ratio;
-      grid.lowest_ratio = is_first ? ratio : std::min(grid.lowest_ratio, ratio);
-      grid.highest_ratio = is_first ? ratio : std::max(grid.highest_ratio, ratio);
+      if (!f(row, column, *place)) return;
     }
   }
+}
+
+std::size_t KernelModel::place_in_grid(std::size_t row, std::size_t column, std::size_t place) const {
+  // Told where it is stored.
+  const bool is_of_some = layout_.step_down * layout_.step_across != 1;
+  const bool is_in_order = !layout_.is_padded && !layout_.is_swizzled && !layout_.is_transposed && !is_of_some;
+  return is_in_order ? place : row * layout_.columns + column;
+}
+
+std::optional<std::size_t> KernelModel::first_row_of_wrong_scales() const {
+  std::optional<std::size_t> first;
+  if (!layout_.fits) return first;
+  // Entries come in the order of their places in the grid.
+  for_each_wrong_entry([&](std::size_t row, std::size_t column, std::size_t place) {
+    first = place_in_grid(row, column, place) / layout_.columns;
+    return false;
+  });
+  return first;
+}
+
+ScaleGrid KernelModel::scale_grid() const {
+  ScaleGrid grid{.columns = layout_.columns};
+  if (!layout_.fits) return grid;
+  grid.is_wrong.resize(layout_.rows * layout_.columns);
+  for_each_wrong_entry([&](std::size_t row, std::size_t column, std::size_t place) {
+    grid.is_wrong[place_in_grid(row, column, place)] = 1;
+    const std::size_t tile_row = row * layout_.entry_rows / amaxes_->across;
+    const TileScale scale = stored_scale(tile_row, column);
+    const float amax = amax_of(tile_row, column);
+    const float there = stored_value(dump_->scales[place]);
+    const float made = changed_value(scale, amax).value_or(scale.scale_inv);
+    const float ratio = there / made;
+    if (!std::isfinite(ratio)) return true;
+    const auto [low, high] = std::minmax({std::bit_cast<std::uint32_t>(there), std::bit_cast<std::uint32_t>(made)});
+    grid.most_ulps = std::max(grid.most_ulps, high - low);
+    const bool is_first = grid.lowest_ratio > grid.highest_ratio;
+    grid.lowest_ratio = is_first ? ratio : std::min(grid.lowest_ratio, ratio);
+    grid.highest_ratio = is_first ? ratio : std::max(grid.highest_ratio, ratio);
+    return true;
+  });
   return grid;
 }
 

@@ -8,13 +8,15 @@
 
 namespace fp8lab::doctor {
 
-void verify(Suspect& suspect, const StoredDump& dump, std::uint64_t enough) {
+namespace {
+
+constexpr std::size_t most_examples = 64;
+
+/// Compares codes, up to `enough`.
+void compare_codes(Suspect& suspect, const KernelModel& model, std::uint64_t enough) {
   const Source& source = suspect.side->source;
-  const KernelModel model(source, suspect.candidate.hypothesis, &dump);
-  model.complete();
   suspect.codes = 0;
   suspect.examples.clear();
-  constexpr std::size_t most_examples = 64;
   std::mutex mutex;
   Randomness random;
   Unexplained& found = suspect.unexplained;
@@ -49,11 +51,50 @@ void verify(Suspect& suspect, const StoredDump& dump, std::uint64_t enough) {
         if (suspect.examples.size() > most_examples) suspect.examples.resize(most_examples);
       },
       rows);
-  if (suspect.codes >= enough) return;
   found.count = suspect.codes;
+  if (!random.is_random()) suspect.codes += static_cast<std::uint64_t>(random.inexact);
+}
+
+void compare_scales(Suspect& suspect, const KernelModel& model) {
   suspect.scale_examples.clear();
   suspect.scales = model.scale_mismatches(&suspect.scale_examples, most_examples);
-  if (!random.is_random()) suspect.codes += static_cast<std::uint64_t>(random.inexact);
+}
+
+}  // namespace
+
+bool ComparedCasts::find(const KernelModel& model, Suspect& suspect) {
+  sought_ = model.cast_of_tiles();
+  if (!sought_) return false;
+  const auto known = std::ranges::find(entries_, *sought_, &Entry::cast);
+  if (known == entries_.end()) return false;
+  suspect.codes = known->codes;
+  suspect.unexplained = known->unexplained;
+  suspect.examples = known->examples;
+  return true;
+}
+
+void ComparedCasts::add(const Suspect& suspect) {
+  constexpr std::size_t most = 8;  // factors of tiles may be many
+  if (!sought_) return;
+  if (entries_.size() == most) entries_.erase(entries_.begin());
+  entries_.push_back({std::move(*sought_), suspect.codes, suspect.unexplained, suspect.examples});
+}
+
+void verify(Suspect& suspect, const StoredDump& dump, std::uint64_t enough) {
+  const KernelModel model(suspect.side->source, suspect.candidate.hypothesis, &dump);
+  model.complete();
+  compare_codes(suspect, model, enough);
+  if (suspect.codes < enough) compare_scales(suspect, model);
+}
+
+void verify(Suspect& suspect, const StoredDump& dump, ComparedCasts& known) {
+  const KernelModel model(suspect.side->source, suspect.candidate.hypothesis, &dump);
+  model.complete();
+  if (!known.find(model, suspect)) {
+    compare_codes(suspect, model, std::numeric_limits<std::uint64_t>::max());
+    known.add(suspect);
+  }
+  compare_scales(suspect, model);
 }
 
 }  // namespace fp8lab::doctor

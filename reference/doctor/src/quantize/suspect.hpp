@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "quantize/hypotheses.hpp"
@@ -13,11 +14,16 @@
 
 namespace fp8lab::doctor {
 
+/// A piece of a sample, with its number in the order in which they joined.
+struct SamplePiece : Piece {
+  std::size_t number;
+};
+
 /// The tensor as one direction of quantization sees it.
 struct Side {
   Source source;
   SearchFacts facts;
-  std::vector<Piece> sample;
+  std::vector<SamplePiece> sample;
 };
 
 /// A hypothesis under examination.
@@ -42,8 +48,30 @@ struct Suspect {
   return a.rank_in_sample() < b.rank_in_sample();
 }
 
+/// The codes that some casts do not explain, which other recipes may make as well.
+class ComparedCasts {
+ public:
+  /// Whether they are known of what the model makes: then the suspect has them.
+  [[nodiscard]] bool find(const KernelModel& model, Suspect& suspect);
+  /// Adds those of what was looked for last.
+  void add(const Suspect& suspect);
+
+ private:
+  struct Entry {
+    CastOfTiles cast;
+    std::uint64_t codes;
+    Unexplained unexplained;
+    std::vector<std::uint64_t> examples;
+  };
+
+  std::vector<Entry> entries_;
+  std::optional<CastOfTiles> sought_;
+};
+
 /// Compares with every element and scale. Ends where `enough` codes are unexplained, of which it then says no more than
 /// that: codes is at least that number.
 void verify(Suspect& suspect, const StoredDump& dump, std::uint64_t enough = std::numeric_limits<std::uint64_t>::max());
+/// Compares with every element and scale, unless `known` says which codes differ.
+void verify(Suspect& suspect, const StoredDump& dump, ComparedCasts& known);
 
 }  // namespace fp8lab::doctor

@@ -97,13 +97,23 @@ void KernelModel::make_factors() const {
   if (meets_twice_ || amaxes_->shift != 0) return;
   std::vector<float> factors(amaxes_->values.size());
   const std::size_t across = amaxes_->tiles_across;
+  const bool are_made = !made_.empty() && keeps_scales_;
   parallel_for(amaxes_->tiles_down, source_->threads(), [&](std::size_t first, std::size_t last) {
-    for (std::size_t i = first * across; i < last * across; ++i) factors[i] = used_scale(i / across, i % across).factor;
+    for (std::size_t i = first * across; i < last * across; ++i)
+      factors[i] = are_made ? made_[i].factor : used_scale(i / across, i % across).factor;
   });
   factors_ = std::move(factors);
   const bool is_cast_alone = keeps_codes_ && narrowing_.elements == Narrowing::none && !recipe().float32_steps &&
                              type_of(recipe().product, facts_.input_type) == binary32 && !has_any(&Departure::product);
-  if (encode_ && is_cast_alone) encoder_.emplace(recipe().format, recipe().cast);
+  if (encode_ && is_cast_alone && !is_stochastic(recipe())) encoder_.emplace(recipe().format, recipe().cast);
+}
+
+std::optional<CastOfTiles> KernelModel::cast_of_tiles() const {
+  if (!encoder_ || codes_in_order() == nullptr) return std::nullopt;
+  std::vector<std::uint32_t> bits(factors_.size());
+  std::memcpy(bits.data(), factors_.data(), factors_.size() * sizeof(float));
+  return CastOfTiles{source_,    codes_in_order(), amaxes_->across, amaxes_->along,
+                     operation_, recipe().format,  recipe().cast,   std::move(bits)};
 }
 
 TileScale KernelModel::made_scale(const Recipe& recipe, const ScaleConstants& constants, float amax) const {

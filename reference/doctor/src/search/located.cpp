@@ -7,13 +7,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 
+#include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/formats/text_stream.hpp"
 
 namespace fp8lab::doctor {
 
 Comparison comparison_of(const WordPair& pair) {
-  return compare(pair.type, pair.predicted, pair.written, {.columns = pair.columns, .most_shown = 0});
+  return compare(pair.type, pair.predicted, pair.written,
+                 {.columns = pair.columns, .most_shown = 0, .threads = pair.threads});
 }
 
 namespace {
@@ -44,12 +47,15 @@ class Rest {
     const int bits = pair.type.format.bits();
     for (std::uint64_t code = 0; bits <= 8 && code >> bits == 0; ++code) values_.push_back(value_of(pair.type, code));
     parts_.resize(pair.predicted.size() / width_, as_predicted);
-    constexpr std::size_t at_once = 256;
-    for (std::size_t first = 0; first < parts_.size(); first += at_once) {
-      const std::size_t count = std::min(at_once, parts_.size() - first);
-      const auto of = [&](std::span<const std::byte> words) { return words.data() + first * width_; };
-      if (std::memcmp(of(pair_.written), of(pair_.predicted), count * width_) != 0) split(first, first + count);
-    }
+    std::mutex mutex;
+    parallel_for(
+        parts_.size(), pair.threads,
+        [&](std::size_t first, std::size_t last) {
+          const PartCounts own = split_blocks(first, last);
+          const std::scoped_lock lock(mutex);
+          for (std::size_t i = 0; i < own.size(); ++i) counts_[i] += own[i];
+        },
+        4 * scalar_piece);
   }
 
   [[nodiscard]] std::vector<std::string> told(std::string_view noun) const {
@@ -69,12 +75,24 @@ class Rest {
   }
 
  private:
-  /// Says of which part those elements are that differ.
-  void split(std::size_t first, std::size_t last) {
+  using PartCounts = std::array<std::uint64_t, as_predicted + 1>;
+
+  /// Says of which part those elements are that differ, and how many of each are.
+  PartCounts split_blocks(std::size_t first, std::size_t last) {
+    constexpr std::size_t at_once = 256;
+    PartCounts counts{};
+    for (std::size_t block = first; block < last; block += at_once) {
+      const std::size_t count = std::min(at_once, last - block);
+      const auto of = [&](std::span<const std::byte> words) { return words.data() + block * width_; };
+      if (std::memcmp(of(pair_.written), of(pair_.predicted), count * width_) != 0) split(block, block + count, counts);
+    }
+    return counts;
+  }
+  void split(std::size_t first, std::size_t last, PartCounts& counts) {
     for (std::size_t i = first; i < last; ++i) {
       if (word(pair_.written, i) == word(pair_.predicted, i)) continue;
       parts_[i] = part_of(i);
-      ++counts_[parts_[i]];
+      ++counts[parts_[i]];
     }
   }
 
@@ -127,16 +145,16 @@ class Rest {
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       if (parts_[i] == part) std::memcpy(written.data() + i * width_, pair_.written.data() + i * width_, width_);
     }
-    return comparison_of({pair_.type, pair_.predicted, written, pair_.columns});
+    return comparison_of({pair_.type, pair_.predicted, written, pair_.columns, pair_.threads});
   }
 
   const WordPair& pair_;
   std::size_t width_;
   Comparison all_;
   std::vector<bool> columns_, rows_;
-  std::vector<double> values_;                            // of codes of up to 8 bits
-  std::vector<Part> parts_;                               // of each element
-  std::array<std::uint64_t, as_predicted + 1> counts_{};  // of each part
+  std::vector<double> values_;  // of codes of up to 8 bits
+  std::vector<Part> parts_;     // of each element
+  PartCounts counts_{};         // of each part
 };
 
 }  // namespace

@@ -17,6 +17,7 @@ struct WordPair {
   ElementType type;
   std::span<const std::byte> predicted, written;
   std::size_t columns;
+  int threads = 1;  ///< changes nothing but the time
 };
 
 [[nodiscard]] Comparison comparison_of(const WordPair& pair);

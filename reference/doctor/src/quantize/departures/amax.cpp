@@ -101,6 +101,18 @@ Counts counts_of_row(std::span<const float> row, bool is_backward, const MakesSc
   return lowest == 0 ? Counts{1, 0} : Counts{lowest, row.size()};
 }
 
+/// The same of the first elements of a tensor.
+template <typename MakesScale>
+Counts counts_of_tensor(const Source& source, const MakesScale& makes_scale) {
+  std::size_t lowest = 0;
+  for (const std::uint64_t i : source.landmarks().records) {
+    const bool makes = makes_scale(std::abs(source.values()[i]));
+    if (lowest != 0 && !makes) return {lowest, i};
+    if (lowest == 0 && makes) lowest = i + 1;
+  }
+  return lowest == 0 ? Counts{1, 0} : Counts{lowest, source.size()};
+}
+
 /// The multiple of the largest power of two.
 std::size_t roundest(const Counts& counts) {
   std::size_t power = 1;
@@ -150,8 +162,7 @@ std::optional<Suggestion> first_of_tensor(const ScalesCase& one) {
   if (!is_of_tensor || one.count != 1 || one.direction != Direction::rowwise) return std::nullopt;
   const std::optional<std::uint32_t> word = one.model.word_there(0, 0);
   if (!word) return std::nullopt;
-  const Counts counts =
-      counts_of_row(source.values(), false, [&](float amax) { return one.model.stores(amax, *word); });
+  const Counts counts = counts_of_tensor(source, [&](float amax) { return one.model.stores(amax, *word); });
   if (counts.lowest > counts.highest || counts.highest == source.size()) return std::nullopt;
   const std::size_t rows = (counts.lowest + source.columns() - 1) / source.columns() * source.columns();
   const std::size_t count = rows <= counts.highest ? rows : roundest(counts);

@@ -122,18 +122,38 @@ bool are_of_other_rows(const KernelModel& model, const Deviation& own) {
   return true;
 }
 
+/// Whether a few stored scales are those of the tiles that the deviation says, or of their own above a row that it may
+/// begin at.
+bool may_be_of_other_rows(const KernelModel& model, const Deviation& own) {
+  constexpr std::size_t few = 64;
+  const Amaxes& tiles = model.tiles();
+  const bool may_begin = static_cast<OtherRow>(own.last) == OtherRow::above;
+  const std::size_t count = tiles.tiles_down * tiles.tiles_across;
+  for (std::size_t tile = 0; tile < count; tile += (count + few - 1) / few) {
+    const std::size_t row = tile / tiles.tiles_across;
+    const std::size_t column = tile % tiles.tiles_across;
+    const auto word = model.word_there(row * tiles.across, column);
+    const auto is_of = [&](std::size_t there) {
+      return word && model.stores(model.amax_at(there * tiles.across, column), *word);
+    };
+    if (!is_of(other_row(row, tiles.tiles_down, own)) && !(may_begin && is_of(row))) return false;
+  }
+  return true;
+}
+
 std::optional<Deviation> of_other_rows(const KernelModel& model, const StoredDump& /*dump*/) {
   const Amaxes& tiles = model.tiles();
   if (tiles.tiles_down < 4 || model.layout().rows != tiles.tiles_down) return std::nullopt;
+  std::vector<Deviation> likely = other_rows(tiles.tiles_down);
+  std::erase_if(likely, [&](const Deviation& one) { return !may_be_of_other_rows(model, one); });
+  if (likely.empty()) return std::nullopt;
   model.complete();
-  const ScaleGrid grid = model.scale_grid();
-  const auto wrong = std::ranges::find(grid.is_wrong, 1);
-  if (wrong == grid.is_wrong.end()) return std::nullopt;
-  const auto first = static_cast<std::uint64_t>(wrong - grid.is_wrong.begin()) / grid.columns;
-  for (Deviation one : other_rows(tiles.tiles_down)) {
+  const std::optional<std::size_t> first = model.first_row_of_wrong_scales();
+  if (!first) return std::nullopt;
+  for (Deviation& one : likely) {
     if (are_of_other_rows(model, one)) return one;
-    if (static_cast<OtherRow>(one.last) != OtherRow::above || static_cast<float>(first) <= one.value) continue;
-    one.place = first;
+    if (static_cast<OtherRow>(one.last) != OtherRow::above || static_cast<float>(*first) <= one.value) continue;
+    one.place = *first;
     if (are_of_other_rows(model, one)) return one;
   }
   return std::nullopt;
@@ -187,6 +207,7 @@ std::optional<Deviation> unwritten_tail(const KernelModel& model, const StoredDu
   constexpr std::size_t many_scales = std::size_t{1} << 16;
   // The last scale is looked at first where there are very many.
   if (dump.scales.size() > many_scales && model.has_last_scale()) return std::nullopt;
+  if (!model.has_first_scale()) return std::nullopt;  // then none was written
   model.complete();
   std::vector<ScaleState> places(dump.scales.size(), ScaleState::padding);
   model.for_each_scale([&](std::size_t place, bool is_as_predicted) {
