@@ -77,7 +77,7 @@ TEST_CASE("bytes that differ are counted as one by one") {
     for (const std::uint32_t values : {2U, 16U, 256U}) {
       const auto draw = [&] {
         std::vector<std::uint8_t> bytes(size);
-        // Of few values, so that many are equal, and with a sign.
+        // Few values, so that many are equal, with a sign.
         for (std::uint8_t& one : bytes) {
           one = static_cast<std::uint8_t>(random() % values | (random() % 2) << 7U);
         }
