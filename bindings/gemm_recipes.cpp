@@ -2,6 +2,7 @@
 // A GEMM recipe's record in Python: a dict of its fields by name.
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "fp8lab/reference/gemm/gemm.hpp"
@@ -41,6 +42,37 @@ void bind_gemm(py::module_& module) {
              py::arg("out").noconvert(), py::arg("call"));
 }
 
+/// Whether an array is a matrix of bytes that can be read in place.
+bool is_matrix_of_bytes(const py::array& x) {
+  constexpr int in_place = py::detail::npy_api::NPY_ARRAY_C_CONTIGUOUS_ | py::detail::npy_api::NPY_ARRAY_ALIGNED_;
+  return x.ndim() == 2 && x.size() != 0 && (x.flags() & in_place) == in_place &&
+         x.dtype().num() == py::dtype::num_of<std::uint8_t>();
+}
+
+/// A product of E4M3 codes without scales that takes microseconds, to float32: it would take longer to make operands in
+/// Python. None where a or b are anything else, or large; `layout` as gemm() in Python has it.
+py::object small_gemm(const GemmRecipe& recipe, const py::array& a, const py::array& b, const std::string& layout) {
+  constexpr std::size_t most_products = std::size_t{1} << 18;  // from there on, more threads than one are faster
+  if (!is_matrix_of_bytes(a) || !is_matrix_of_bytes(b)) return py::none();
+  const auto operand = [](const py::array& codes, bool transposed) {
+    const auto high = static_cast<std::size_t>(codes.shape(0));
+    const auto wide = static_cast<std::size_t>(codes.shape(1));
+    Operand made = Operand::floats({}, transposed ? wide : high, transposed ? high : wide);
+    made.elements = elements_of<std::uint8_t>(codes);
+    made.format = e4m3;
+    made.transposed = transposed;
+    return made;
+  };
+  const Operand left = operand(a, layout.front() == 't');
+  const Operand right = operand(b, layout.back() == 'n');
+  if (left.rows * right.rows * left.depth >= most_products) return py::none();
+  Array<float> out({left.rows, right.rows});
+  GemmCall call;
+  call.threads = 1;
+  gemm_array(recipe, left, right, out, call);
+  return std::move(out);
+}
+
 }  // namespace
 
 void bind_gemm_recipes(py::module_& module) {
@@ -71,6 +103,7 @@ void bind_gemm_recipes(py::module_& module) {
       .def(py::init(&gemm_call), py::arg("c").noconvert(), py::arg("bias").noconvert(),
            py::arg("activation_input").noconvert(), py::arg("scale_out"), py::arg("threads"), py::keep_alive<1, 2>(),
            py::keep_alive<1, 3>(), py::keep_alive<1, 4>());
+  module.def("small_gemm", &small_gemm, py::arg("recipe"), py::arg("a"), py::arg("b"), py::arg("layout"));
   bind_gemm<Operand, float>(module);
   bind_gemm<Operand, double>(module);
   bind_gemm<Operand, std::uint8_t>(module);

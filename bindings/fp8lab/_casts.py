@@ -24,6 +24,7 @@ from fp8lab._arrays import (
     check_unread,
     code_dtype,
     contiguous,
+    empty,
     fill,
     output,
 )
@@ -165,8 +166,11 @@ def encode(
         sharing = check_choice(random_sharing, "random_sharing", ("none", "ptx"))
         words, count = _random_bits(random_bits, random_count, sharing, array.size)
     number = check_threads(threads, array.size)
-    result = output(out, array.shape, code_dtype(own, format))
-    if out is not None:
+    dtype = code_dtype(own, format)
+    if out is None:
+        result = empty(array.shape, dtype)
+    else:
+        result = output(out, array.shape, dtype)
         array, words = apart(array, result), None if words is None else apart(words, result)
     if via is None:
         if via_profile is not None or via_rounding is not None:

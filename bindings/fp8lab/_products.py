@@ -26,7 +26,6 @@ from fp8lab._arrays import (
     check_threads,
     check_unread,
     code_dtype,
-    contiguous,
     kind_of,
     named,
     short,
@@ -60,7 +59,7 @@ __all__ = [
 _OUT_DTYPES = ("float16", "bfloat16", *(f.name for f in _core.formats() if f.bits <= 8))
 _WIDE_DTYPES = ("float32", "float64")
 _REMEMBERED = frozenset((str, int, type(None)))  # equal values of these types make equal recipes
-_E2M1, _E4M3 = _core.find_format("e2m1"), _core.find_format("e4m3")
+_E2M1 = _core.find_format("e2m1")
 _NONE = np.empty(0, np.float32)
 
 
@@ -245,11 +244,6 @@ def gemm_operand(
     swizzled: bool,
 ) -> tuple[_core.Operand, int, int]:
     """An operand of arrays, its number of rows, and its K."""
-    if scale is format is None and type(x) is np.ndarray and x.dtype == np.uint8 and x.ndim == 2:
-        # The most frequent codes, in a small call's time.
-        codes = contiguous(x)
-        rows, depth = codes.shape[::-1] if transposed else codes.shape
-        return _core.Operand(codes, _E4M3, transposed, False), rows, depth
     matrix = matrix_of(x, argument, format)
     operand = matrix.operand(transposed)
     rows, depth = matrix.shape[::-1] if transposed else matrix.shape
@@ -488,6 +482,18 @@ def gemm(
     recipe_core, core, output = (_remembered_composition if of_names else _composition_of)(*said)
     layout = check_choice(layout, "layout", ("nt", "nn", "tn", "tt"))
     scale_layout = check_choice(scale_layout, "scale_layout", ("compact", "swizzled"))
+    if (
+        type(a) is type(b) is np.ndarray
+        and output == "float32"
+        and scale_a is scale_b is format_a is format_b is c is bias is activation_input is threads is None
+        and type(scale_out) is float
+        and scale_out == 1
+        and type(tf32_rounding) is str
+        and tf32_rounding == "nearest_away"
+    ):
+        small = _core.small_gemm(recipe_core, a, b, layout)
+        if small is not None:
+            return small
     left, right, shape, depth = _operands(
         a, b, core, layout, scale_layout, format_a, format_b, scale_a, scale_b
     )  # fmt: skip

@@ -11,6 +11,7 @@
 #include <limits>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -75,12 +76,17 @@ struct LastPlaces {
   }
 };
 
-/// What the 256 codes of a format are to the vector code.
+/// What a code of up to 8 bits is to the vector code.
 template <typename Exponent>
-struct ElementsOfBytes {
-  std::array<Element<Exponent>, 256> elements;
-  std::array<LastPlaces, 256> lasts;
+struct ElementOfByte {
+  Element<Exponent> element;
+  LastPlaces lasts;
+  bool special;  // an infinity or a NaN
 };
+
+/// That of the 256 codes of a format.
+template <typename Exponent>
+using ElementsOfBytes = std::array<ElementOfByte<Exponent>, 256>;
 
 /// Products of a few rows take less time than this table: the last ones are kept, as FactorReader keeps its own.
 template <typename Exponent>
@@ -93,16 +99,40 @@ std::shared_ptr<const ElementsOfBytes<Exponent>> elements_of_bytes(
   if (found != known.end()) return found->second;
   ElementsOfBytes<Exponent> table;
   for (std::size_t code = 0; code < 256; ++code) {
-    table.elements[code] = Element<Exponent>((*factors)[code]);
-    table.lasts[code] = LastPlaces(table.elements[code].value);
+    const Element<Exponent> element((*factors)[code]);
+    table[code] = {element, LastPlaces(element.value), !std::isfinite(element.value)};
   }
   if (known.size() == most) known.erase(known.begin());
   return known.emplace_back(factors, std::make_shared<const ElementsOfBytes<Exponent>>(table)).second;
 }
 
+/// Arrays in one piece of memory, each from a cache line on, uninitialized: a small product takes less time than to
+/// allocate them one by one.
+class LineArrays {
+ public:
+  /// The memory that take<T>(count) takes.
+  template <typename T>
+  static std::size_t bytes(std::size_t count) {
+    return (count * sizeof(T) + line - 1) / line * line;
+  }
+  explicit LineArrays(std::size_t bytes) : memory_(bytes) {}
+  template <typename T>
+  std::span<T> take(std::size_t count) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    T* const first = reinterpret_cast<T*>(memory_.data() + used_);
+    used_ += bytes<T>(count);
+    return {first, count};
+  }
+
+ private:
+  static constexpr std::size_t line = 64;
+  Buffer<std::byte> memory_;
+  std::size_t used_ = 0;
+};
+
 /// The least and the largest of some exponents and 0.
 struct ExponentRange {
-  int low = 0, high = 0;
+  int low, high;
 };
 
 /// Rows of an operand as the vector code takes them, `width` rows side by side: [tile][k][width]. The rest is zeros. It
@@ -110,6 +140,8 @@ struct ExponentRange {
 template <typename Exponent>
 class Packed {
  public:
+  Packed(const Packed&) = delete;  // its arrays lie in its own memory
+  Packed& operator=(const Packed&) = delete;
   /// `has_lasts`: with what fuse_small() takes.
   Packed(const FactorReader& operand, std::size_t tiles, std::size_t width, std::size_t depth, bool has_lasts)
       : operand_(operand),
@@ -122,35 +154,38 @@ class Packed {
         groups_(group_ == 1 ? 0 : depth_ / group_),
         scales_values_(scales_values(operand.model())),
         flushes_(operand.model().arithmetic == Arithmetic::flushed_pairs),
-        values_(tiles * depth_ * width),
-        exponents_(tiles * depth_ * width),
-        scales_(tiles * blocks_ * width),
-        scale_exponents_(tiles * blocks_ * width),
-        nonzero_(tiles * groups_ * width),
-        lasts_(has_lasts ? 2 * tiles * depth_ * width : 0),
-        special_(tiles * depth_ / k_),
-        of_elements_(tiles),
-        of_scales_(tiles) {
+        per_tile_(depth_ / k_),
+        tiles_(tiles),
+        has_lasts_(has_lasts),
+        memory_(bytes()),
+        values_(memory_.template take<float>(elements())),
+        exponents_(memory_.template take<Exponent>(elements())),
+        scales_(memory_.template take<double>(tiles * blocks_ * width)),
+        scale_exponents_(memory_.template take<std::int16_t>(tiles * blocks_ * width)),
+        nonzero_(memory_.template take<std::uint16_t>(tiles * groups_ * width)),
+        lasts_(memory_.template take<std::int8_t>(has_lasts ? 2 * elements() : 0)),
+        special_(memory_.template take<std::uint8_t>(tiles * per_tile_)),
+        of_elements_(memory_.template take<ExponentRange>(tiles)),
+        of_scales_(memory_.template take<ExponentRange>(tiles)),
+        positions_(memory_.template take<std::size_t>(k_)) {
     if (tiles == 0) return;
-    for (std::size_t k = 0; k < k_; ++k) positions_.push_back(position(operand.model(), k) * width);
+    for (std::size_t k = 0; k < k_; ++k) positions_[k] = position(operand.model(), k) * width;
     if (operand.has_byte_table()) of_bytes_ = elements_of_bytes<Exponent>(operand.of_bytes());
   }
 
   /// Makes a tile of rows [first, first + count), count <= width, and of K from `from`, where an instruction begins.
   void pack(std::size_t tile, std::size_t first, std::size_t count, std::size_t from = 0) {
     const std::size_t end = std::min(operand_.operand().depth, from + depth_);
-    std::fill_n(&special_[tile * depth_ / k_], depth_ / k_, std::uint8_t{0});
+    std::fill_n(&special_[tile * per_tile_], per_tile_, std::uint8_t{0});
     if (count != width_ || end - from != depth_) clear(tile);  // elsewhere everything is written
-    for (std::size_t k0 = from; k0 < end; k0 += k_) {
+    std::size_t instruction = tile * per_tile_;
+    for (std::size_t k0 = from; k0 < end; k0 += k_, ++instruction) {
       checkpoint();
+      const std::size_t k1 = std::min(end, k0 + k_);
       for (std::size_t i = 0; i < count; ++i) {
-        const std::size_t k1 = std::min(end, k0 + k_);
-        const Place place = place_of(tile, k0 - from, i);
+        const Place place = place_of(tile, k0 - from, i, instruction);
         if (operand_.has_byte_table()) {
-          operand_.for_codes(first + i, k0, k1, [&](std::size_t k, std::uint8_t code) {
-            put(place, positions_[k - k0], of_bytes_->elements[code]);
-            if (place.lasts != nullptr) put_last(place, positions_[k - k0], of_bytes_->lasts[code]);
-          });
+          put_codes(place, first + i, k0, k1);
         } else {
           put_values(place, first + i, k0, k1);
         }
@@ -172,11 +207,11 @@ class Packed {
             scale_exponents_.data() + block,
             nonzero_.data() + group,
             lasts_.empty() ? nullptr : lasts_.data() + 2 * element,
-            special_[tile * depth_ / k_ + instruction] != 0};
+            special_[tile * per_tile_ + instruction] != 0};
   }
   /// The factors of all tiles that it takes, where tiles are of one row each.
   [[nodiscard]] RowsOf<Exponent> rows_at(std::size_t instruction) const {
-    return {at(0, instruction), &special_[instruction], of_elements_.size(), depth_, blocks_, groups_, depth_ / k_};
+    return {at(0, instruction), &special_[instruction], tiles_, depth_, blocks_, groups_, per_tile_};
   }
   /// Whether fuse() takes tile `own` and one of `other` with all their exponents.
   [[nodiscard]] bool within_limits(std::size_t own, const Packed& other, std::size_t tile) const {
@@ -189,6 +224,17 @@ class Packed {
   }
 
  private:
+  [[nodiscard]] std::size_t elements() const { return tiles_ * depth_ * width_; }
+  /// The memory that the arrays take.
+  [[nodiscard]] std::size_t bytes() const {
+    const std::size_t scales = tiles_ * blocks_ * width_;
+    return LineArrays::bytes<float>(elements()) + LineArrays::bytes<Exponent>(elements()) +
+           LineArrays::bytes<double>(scales) + LineArrays::bytes<std::int16_t>(scales) +
+           LineArrays::bytes<std::uint16_t>(tiles_ * groups_ * width_) +
+           LineArrays::bytes<std::int8_t>(has_lasts_ ? 2 * elements() : 0) +
+           LineArrays::bytes<std::uint8_t>(tiles_ * per_tile_) + 2 * LineArrays::bytes<ExponentRange>(tiles_) +
+           LineArrays::bytes<std::size_t>(k_);
+  }
   void clear(std::size_t tile) {
     const auto fill = [&](auto& all, std::size_t count, auto value) {
       if (count != 0) std::fill_n(&all[tile * count], count, value);
@@ -208,12 +254,32 @@ class Packed {
     std::int8_t* lasts;
     std::uint8_t* special;
   };
-  Place place_of(std::size_t tile, std::size_t k, std::size_t i) {
+  /// `k` begins an instruction, which is number `instruction` of all tiles'.
+  Place place_of(std::size_t tile, std::size_t k, std::size_t i, std::size_t instruction) {
     const std::size_t at = (tile * depth_ + k) * width_ + i;
     return {values_.data() + at, exponents_.data() + at,
             groups_ == 0 ? nullptr : nonzero_.data() + (tile * groups_ + k / group_) * width_ + i,
-            lasts_.empty() ? nullptr : lasts_.data() + 2 * (tile * depth_ + k) * width_ + i,
-            special_.data() + (tile * depth_ + k) / k_};
+            lasts_.empty() ? nullptr : lasts_.data() + 2 * (tile * depth_ + k) * width_ + i, &special_[instruction]};
+  }
+  /// Puts codes of a row, all of one instruction.
+  void put_codes(const Place& place, std::size_t row, std::size_t k0, std::size_t k1) {
+    const Place to = place;  // copies, which no store of a byte can change: they stay in registers
+    const ElementOfByte<Exponent>* const of_bytes = of_bytes_->data();
+    const std::size_t* const positions = positions_.data();
+    const std::size_t width = width_;
+    bool special = false;
+    operand_.for_codes(row, k0, k1, [&](std::size_t k, std::uint8_t code) {
+      const ElementOfByte<Exponent> x = of_bytes[code];
+      const std::size_t position = positions[k - k0];
+      to.values[position] = x.element.value;
+      to.exponents[position] = x.element.exponent;
+      if (to.lasts != nullptr) {
+        to.lasts[2 * position] = x.lasts.positive;
+        to.lasts[2 * position + width] = x.lasts.negative;
+      }
+      special |= x.special;
+    });
+    if (special) *place.special = 1;
   }
   /// `position`: where the element goes, from there on.
   void put(const Place& place, std::size_t position, const Element<Exponent>& x) {
@@ -264,7 +330,8 @@ class Packed {
   }
   /// Makes what a NaN scales: NaN. The steps of a block are those of one instruction.
   void make_nan(std::size_t tile, std::size_t block, std::size_t i) {
-    const Place place = place_of(tile, block * block_ / k_ * k_, i);
+    const std::size_t instruction = block * block_ / k_;
+    const Place place = place_of(tile, instruction * k_, i, tile * per_tile_ + instruction);
     for (std::size_t k = block * block_ % k_; k < block * block_ % k_ + block_; ++k) {
       put(place, positions_[k], Element<Exponent>(std::numeric_limits<float>::quiet_NaN(), 0));
     }
@@ -290,16 +357,19 @@ class Packed {
   const FactorReader& operand_;
   std::size_t k_, width_, depth_, block_, blocks_, group_, groups_;  // a group is of products
   bool scales_values_;
-  bool flushes_;  // subnormal elements to zero
-  std::vector<float, LineAllocator<float>> values_;
-  std::vector<Exponent, LineAllocator<Exponent>> exponents_;
-  std::vector<double> scales_;
-  std::vector<std::int16_t> scale_exponents_;
-  std::vector<std::uint16_t> nonzero_;  // one a group: bit k is set where its k-th factor is not zero
-  std::vector<std::int8_t, LineAllocator<std::int8_t>> lasts_;  // empty where nothing needs them
-  std::vector<std::uint8_t> special_;                   // one an instruction: whether there is an infinity or a NaN
-  std::vector<ExponentRange> of_elements_, of_scales_;  // one a tile
-  std::vector<std::size_t> positions_;                  // indexed by the instruction's k; times the width
+  bool flushes_;                  // subnormal elements to zero
+  std::size_t per_tile_, tiles_;  // instructions; tiles
+  bool has_lasts_;
+  LineArrays memory_;  // of all that follow
+  std::span<float> values_;
+  std::span<Exponent> exponents_;
+  std::span<double> scales_;
+  std::span<std::int16_t> scale_exponents_;
+  std::span<std::uint16_t> nonzero_;                  // one a group: bit k is set where its k-th factor is not zero
+  std::span<std::int8_t> lasts_;                      // empty where nothing needs them
+  std::span<std::uint8_t> special_;                   // one an instruction: whether there is an infinity or a NaN
+  std::span<ExponentRange> of_elements_, of_scales_;  // one a tile
+  std::span<std::size_t> positions_;                  // indexed by the instruction's k; times the width
   std::shared_ptr<const ElementsOfBytes<Exponent>> of_bytes_;
 };
 

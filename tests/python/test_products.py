@@ -252,6 +252,23 @@ def chain(a, b, k0, k1, c=0.0):
     return sums.reshape(rows, columns)
 
 
+@pytest.mark.parametrize("layout", ["nt", "nn", "tn", "tt"])
+@pytest.mark.parametrize("shape", [(3, 5, 40), (16, 16, 16), (70, 130, 64)])  # the last is no small call
+def test_codes_in_every_layout_give_what_integers_do(layout, shape):
+    rng = np.random.default_rng(16)
+    rows, columns, depth = shape
+    numbers_a, numbers_b = rng.integers(-8, 9, (rows, depth)), rng.integers(-8, 9, (columns, depth))
+    expected = (numbers_a @ numbers_b.T).astype(np.float32)  # the sums stay where the tensor core cuts nothing
+    a, b = (fp8lab.encode(x.astype(np.float32), "e4m3") for x in (numbers_a, numbers_b))
+    stored_a, stored_b = (a.T if layout[0] == "t" else a), (b.T if layout[1] == "n" else b)
+    for order in ("C", "F"):
+        left, right = np.array(stored_a, order=order), np.array(stored_b, order=order)
+        assert_same_words(fp8lab.gemm(left, right, model="hopper_wgmma_fp8", layout=layout), expected)
+        assert_same_words(fp8lab.gemm(left, right, model="hopper_wgmma_fp8", layout=layout, threads=2), expected)
+    with pytest.raises(ValueError, match="a and b must have the same K"):
+        fp8lab.gemm(stored_a, np.ones((7, 7), np.uint8), model="hopper_wgmma_fp8", layout=layout)
+
+
 def test_gemm_splits_promotes_and_scales_tiles_as_numpy_does():
     rng = np.random.default_rng(4)
     a = fp8lab.encode(rng.standard_normal((3, 384), np.float32), "e4m3")
