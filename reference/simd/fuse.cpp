@@ -28,10 +28,17 @@ template <bool kOdd>
 HWY_INLINE hn::Vec<Floats> ToFloat(hn::Vec<Ints> units) {
   const Ints di;
   const Floats d;
+#if HWY_TARGET <= HWY_AVX3  // whose conversion can cut
+  const hn::Vec<Floats> cut{_mm512_cvt_roundepi32_ps(units.raw, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)};
+  if constexpr (!kOdd) return cut;
+  const auto back = CutToInt(d, cut);
+  auto bits = hn::BitCast(di, cut);
+#else
   const auto nearest = hn::ConvertTo(d, units);
   const auto back = CutToInt(d, nearest);                                         // below 2^31
   const auto above = hn::VecFromMask(di, hn::Gt(hn::Abs(back), hn::Abs(units)));  // -1 where it was rounded up
   auto bits = hn::Add(hn::BitCast(di, nearest), above);
+#endif
   if constexpr (kOdd) {
     const auto exact = hn::Eq(back, units);
     bits = hn::IfThenElse(exact, bits, hn::Or(bits, hn::Set(di, 1)));
@@ -78,6 +85,7 @@ struct Open {
   Quad<Floats> power;  // the power that terms are aligned to
   Quad<Floats> units;  // multiplies a product to make it a number of units
   hn::Vec<Ints> sum[tile_rows][2], more[tile_rows][2];
+  Quad<Floats> own;  // the accumulator's power
 };
 
 /// Steps 1 and 2 but for the products. `scales`: the exponents of the columns' scales; null without.
@@ -86,10 +94,12 @@ HWY_INLINE void Begin(const FuseShape& shape, const std::int16_t* fields, const 
                       const float* accumulators, std::size_t row, std::size_t column, Open<kSum>& open) {
   const Floats d;
   const Ints di;
+#pragma GCC unroll 2
   for (std::size_t i = 0; i < 2; ++i) {
     const std::size_t at = column + i * hn::Lanes(d);
     const auto accumulator = hn::LoadU(d, accumulators + at);
     auto own = LeadingPower(d, accumulator);
+    open.own[row][i] = own;
     // An infinity or a NaN stays one; units of its power would make products subnormal, which is slow.
     own = hn::IfThenZeroElse(hn::Eq(own, hn::Inf(d)), own);
     if constexpr (kHalf) {
@@ -161,14 +171,10 @@ HWY_INLINE void SpecialSums(std::size_t products, const float* a0, const float* 
   }
 }
 
-HWY_INLINE bool AnyInfinite(float* const (&accumulators)[tile_rows], std::size_t column) {
+/// Whether one of the powers is that of an infinity or a NaN.
+HWY_INLINE bool AnyInfinite(const Quad<Floats>& own) {
   const Floats d;
-  auto largest = hn::Zero(d);
-  for (const float* row : accumulators) {
-    for (std::size_t i = 0; i < 2; ++i) {
-      largest = hn::Max(largest, LeadingPower(d, hn::LoadU(d, row + column + i * hn::Lanes(d))));
-    }
-  }
+  const auto largest = hn::Max(hn::Max(own[0][0], own[0][1]), hn::Max(own[1][0], own[1][1]));
   return !hn::AllTrue(d, hn::Lt(largest, hn::Inf(d)));
 }
 
@@ -203,19 +209,24 @@ HWY_INLINE void StepInColumns(const FuseShape& shape, const FactorsOf<Exponent> 
                               float* const (&accumulators)[tile_rows]) {
   const Floats d;
   Open<kSum> open;
+#pragma GCC unroll 2
   for (std::size_t row = 0; row < tile_rows; ++row) {
     const std::int16_t* const scales = alignment.has_scales ? alignment.scales[row] : nullptr;
     Begin<kSum, kHalf>(shape, alignment.fields[row], scales, accumulators[row], row, column, open);
   }
   AddAllProducts(shape.products, a[0].values, a[1].values, b, open);
   Quad<Floats> results;
+#pragma GCC unroll 2
   for (std::size_t row = 0; row < tile_rows; ++row) {
+#pragma GCC unroll 2
     for (std::size_t i = 0; i < 2; ++i) results[row][i] = Converted<kSum, kHalf>(shape, open, row, i);
   }
-  if (special || AnyInfinite(accumulators, column)) {
+  if (special || AnyInfinite(open.own)) {
     SpecialSums(shape.products, a[0].values, a[1].values, b, accumulators, column, results);
   }
+#pragma GCC unroll 2
   for (std::size_t row = 0; row < tile_rows; ++row) {
+#pragma GCC unroll 2
     for (std::size_t i = 0; i < 2; ++i) {
       hn::StoreU(results[row][i], d, accumulators[row] + column + i * hn::Lanes(d));
     }
@@ -262,6 +273,45 @@ HWY_ATTR void Fuse(const FuseShape& shape, const WideRows& a, const WideFactors&
   StepsOf(shape, a, b, accumulators);
 }
 
+/// As find_exponents() does, in vectors of `d`, of which there is a whole number.
+template <typename Exponent, typename D>
+HWY_INLINE bool FindExponents(D d, int least, bool flushes, float* values, std::size_t count, Exponent* exponents) {
+  const hn::RebindToSigned<D> di;
+  const hn::Rebind<Exponent, D> de;
+  const auto lowest = hn::Set(di, least);
+  const auto least_normal = hn::BitCast(d, hn::ShiftLeft<23>(hn::Set(di, flushes ? least + Bits<Floats>::bias : 0)));
+  const auto absent = hn::Set(di, std::int32_t{absent_exponent_of<Exponent>});
+  auto any = hn::Zero(di);
+  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
+    auto x = hn::LoadU(d, values + i);
+    x = hn::IfThenZeroElse(hn::Lt(hn::Abs(x), least_normal), x);
+    const auto magnitude = hn::BitCast(di, hn::Abs(x));
+    const auto field = hn::ShiftRight<23>(magnitude);
+    const auto special = hn::Eq(field, hn::Set(di, 0xFF));
+    const auto has_none = hn::Or(special, hn::Eq(magnitude, hn::Zero(di)));
+    const auto exponent = hn::Max(hn::Sub(field, hn::Set(di, Bits<Floats>::bias)), lowest);
+    any = hn::Or(any, hn::VecFromMask(di, special));
+    if (flushes) hn::StoreU(x, d, values + i);
+    hn::StoreU(hn::DemoteTo(de, hn::IfThenElse(has_none, absent, exponent)), de, exponents + i);
+  }
+  return !hn::AllTrue(di, hn::Eq(any, hn::Zero(di)));
+}
+template <typename Exponent>
+HWY_INLINE bool FindAllExponents(int least, bool flushes, float* values, std::size_t count, Exponent* exponents) {
+  const Floats d;
+  const std::size_t whole = count / hn::Lanes(d) * hn::Lanes(d);
+  const bool first = FindExponents(d, least, flushes, values, whole, exponents);
+  const bool last =
+      FindExponents(hn::CappedTag<float, 1>(), least, flushes, values + whole, count - whole, exponents + whole);
+  return first || last;
+}
+HWY_ATTR bool FindNarrowExponents(int least, bool flushes, float* values, std::size_t count, std::int8_t* exponents) {
+  return FindAllExponents(least, flushes, values, count, exponents);
+}
+HWY_ATTR bool FindWideExponents(int least, bool flushes, float* values, std::size_t count, std::int16_t* exponents) {
+  return FindAllExponents(least, flushes, values, count, exponents);
+}
+
 }  // namespace fp8lab::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -270,12 +320,20 @@ namespace fp8lab {
 
 HWY_EXPORT(FuseNarrow);
 HWY_EXPORT(Fuse);
+HWY_EXPORT(FindNarrowExponents);
+HWY_EXPORT(FindWideExponents);
 
 void fuse(const FuseShape& shape, const NarrowRows& a, const NarrowFactors& b, float* accumulators) {
   HWY_DYNAMIC_DISPATCH(FuseNarrow)(shape, a, b, accumulators);
 }
 void fuse(const FuseShape& shape, const WideRows& a, const WideFactors& b, float* accumulators) {
   HWY_DYNAMIC_DISPATCH(Fuse)(shape, a, b, accumulators);
+}
+bool find_exponents(int least, bool flushes, std::span<float> values, std::int8_t* exponents) {
+  return HWY_DYNAMIC_DISPATCH(FindNarrowExponents)(least, flushes, values.data(), values.size(), exponents);
+}
+bool find_exponents(int least, bool flushes, std::span<float> values, std::int16_t* exponents) {
+  return HWY_DYNAMIC_DISPATCH(FindWideExponents)(least, flushes, values.data(), values.size(), exponents);
 }
 
 }  // namespace fp8lab

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "gemm/multiplier.hpp"
 
@@ -126,6 +127,10 @@ void fuse_small(const FuseShape& shape, const NarrowRows& a, const NarrowFactors
 /// The same for numbers of any size, where sums stay below 2^53 units. Slower.
 void fuse_wide(const FuseShape& shape, const NarrowRows& a, const NarrowFactors& b, float* accumulators);
 void fuse_wide(const FuseShape& shape, const WideRows& a, const WideFactors& b, float* accumulators);
+/// The exponents of values of a format whose least normal number has the exponent `least`, of zero, infinity and NaN
+/// absent. Returns whether there is one of the latter two. `flushes`: makes subnormal values zero first.
+bool find_exponents(int least, bool flushes, std::span<float> values, std::int8_t* exponents);
+bool find_exponents(int least, bool flushes, std::span<float> values, std::int16_t* exponents);
 /// result = c + the products of a and b, whose elements are tile_columns apart, rounded once; unless there is an
 /// infinity or a NaN, which leave it as it is.
 void exact_step(std::size_t products, const float* a, const float* b, float c, float& result);

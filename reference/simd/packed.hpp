@@ -56,11 +56,6 @@ struct Element {
   explicit Element(const Factor& x)
       : value(float_of(x)),
         exponent(x.kind == Kind::finite ? static_cast<Exponent>(x.exponent) : absent_exponent_of<Exponent>) {}
-  /// A value of a format whose least normal number has the exponent `least`.
-  Element(float x, int least) : value(x), exponent(absent_exponent_of<Exponent>) {
-    const int field = static_cast<int>(std::bit_cast<std::uint32_t>(x) >> 23 & 0xFF);
-    if (x != 0 && field != 0xFF) exponent = static_cast<Exponent>(std::max(field - 127, least));
-  }
 };
 
 /// The exponent of the last place of a narrow factor, of which it is an odd multiple, where it has this sign.
@@ -182,15 +177,13 @@ class Packed {
     for (std::size_t k0 = from; k0 < end; k0 += k_, ++instruction) {
       checkpoint();
       const std::size_t k1 = std::min(end, k0 + k_);
-      for (std::size_t i = 0; i < count; ++i) {
-        const Place place = place_of(tile, k0 - from, i, instruction);
-        if (operand_.has_byte_table()) {
-          put_codes(place, first + i, k0, k1);
-        } else {
-          put_values(place, first + i, k0, k1);
-        }
-        if (groups_ != 0) find_nonzero(place);
+      const auto place = [&](std::size_t i) { return place_of(tile, k0 - from, i, instruction); };
+      if (operand_.has_byte_table()) {
+        for (std::size_t i = 0; i < count; ++i) put_codes(place(i), first + i, k0, k1);
+      } else {
+        put_values(place(0), first, count, k0, k1);
       }
+      for (std::size_t i = 0; groups_ != 0 && i < count; ++i) find_nonzero(place(i));
     }
     if (blocks_ != 0) pack_scales(tile, first, count, from / block_, end / block_);
     if constexpr (sizeof(Exponent) == 2) find_range(tile);
@@ -282,29 +275,30 @@ class Packed {
     if (special) *place.special = 1;
   }
   /// `position`: where the element goes, from there on.
-  void put(const Place& place, std::size_t position, const Element<Exponent>& x) {
-    place.values[position] = x.value;
-    place.exponents[position] = x.exponent;
-    if (!std::isfinite(x.value)) *place.special = 1;
-  }
-  /// Puts elements of 16 or 32 bits of a row, all of one instruction.
-  void put_values(const Place& place, std::size_t row, std::size_t k0, std::size_t k1) {
-    const int least = operand_.format().min_exponent();
-    const auto least_normal = static_cast<float>(flushes_ ? power_of_two(least) : 0);
-    std::array<float, 64> values;
-    for (std::size_t k = k0; k < k1; k += values.size()) {
-      const auto own = std::span(values).first(std::min(values.size(), k1 - k));
-      operand_.read_values(row, k, own);
-      for (std::size_t i = 0; i < own.size(); ++i) {
-        const float x = std::abs(own[i]) < least_normal ? 0.0F : own[i];
-        put(place, positions_[k - k0 + i], Element<Exponent>(x, least));
-        if (place.lasts != nullptr) put_last(place, positions_[k - k0 + i], LastPlaces(x));
-      }
+  /// Puts elements of 16 or 32 bits of rows, all of one instruction. `place` is that of the first row.
+  void put_values(const Place& place, std::size_t first, std::size_t count, std::size_t k0, std::size_t k1) {
+    if (operand_.operand().transposed && count > 1) {  // rows lie side by side
+      for (std::size_t k = k0; k < k1; ++k) operand_.read_rows(first, k, {place.values + positions_[k - k0], count});
+    } else {
+      for (std::size_t i = 0; i < count; ++i) put_row(place.values + i, first + i, k0, k1);
+    }
+    const std::span<float> values(place.values, k_ * width_);
+    if (find_exponents(operand_.format().min_exponent(), flushes_, values, place.exponents)) *place.special = 1;
+    if (place.lasts == nullptr) return;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const LastPlaces x(values[i]);
+      std::int8_t* const to = place.lasts + 2 * (i - i % width_) + i % width_;
+      to[0] = x.positive;
+      to[width_] = x.negative;
     }
   }
-  void put_last(const Place& place, std::size_t position, const LastPlaces& x) {
-    place.lasts[2 * position] = x.positive;
-    place.lasts[2 * position + width_] = x.negative;
+  void put_row(float* values, std::size_t row, std::size_t k0, std::size_t k1) {
+    std::array<float, 64> own;
+    for (std::size_t k = k0; k < k1; k += own.size()) {
+      const auto some = std::span(own).first(std::min(own.size(), k1 - k));
+      operand_.read_values(row, k, some);
+      for (std::size_t i = 0; i < some.size(); ++i) values[positions_[k - k0 + i]] = some[i];
+    }
   }
   /// Finds which factors of an instruction's groups are not zero.
   void find_nonzero(const Place& place) {
@@ -333,7 +327,9 @@ class Packed {
     const std::size_t instruction = block * block_ / k_;
     const Place place = place_of(tile, instruction * k_, i, tile * per_tile_ + instruction);
     for (std::size_t k = block * block_ % k_; k < block * block_ % k_ + block_; ++k) {
-      put(place, positions_[k], Element<Exponent>(std::numeric_limits<float>::quiet_NaN(), 0));
+      place.values[positions_[k]] = std::numeric_limits<float>::quiet_NaN();
+      place.exponents[positions_[k]] = absent_exponent_of<Exponent>;
+      *place.special = 1;
     }
   }
   void scale_values(std::size_t tile, std::size_t block, std::size_t i, float scale) {

@@ -172,9 +172,16 @@ Factor FactorReader::of_wide(std::size_t i) const {
 }
 
 void FactorReader::read_values(std::size_t row, std::size_t k, std::span<float> values) const {
-  const std::size_t stride = operand_.transposed ? operand_.rows : 1;
+  read(place(row, k), operand_.transposed ? operand_.rows : 1, values);
+}
+
+void FactorReader::read_rows(std::size_t row, std::size_t k, std::span<float> values) const {
+  read(place(row, k), operand_.transposed ? 1 : operand_.depth, values);
+}
+
+void FactorReader::read(std::size_t start, std::size_t stride, std::span<float> values) const {
   const auto read = [&](const auto* elements, const auto& value_of) {
-    elements += place(row, k);
+    elements += start;
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = value_of(elements[i * stride]);
   };
   if (const auto* floats = std::get_if<std::span<const float>>(&operand_.elements)) {

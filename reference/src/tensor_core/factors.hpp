@@ -203,6 +203,8 @@ class FactorReader {
   }
   /// The values of elements of 16 or 32 bits of a row, from the k-th on: infinities and NaN as such, of any payload.
   void read_values(std::size_t row, std::size_t k, std::span<float> values) const;
+  /// The same of the k-th elements of consecutive rows.
+  void read_rows(std::size_t row, std::size_t k, std::span<float> values) const;
   [[nodiscard]] bool has_byte_table() const { return operand_.elements.index() == 0; }
   [[nodiscard]] const std::shared_ptr<const FactorsOfBytes>& of_bytes() const { return of_bytes_; }
   /// Elements of K that share a scale; 0: there are no scales.
@@ -217,6 +219,8 @@ class FactorReader {
   [[nodiscard]] const MmaModel& model() const { return model_; }
 
  private:
+  /// The values of elements that lie `stride` apart.
+  void read(std::size_t start, std::size_t stride, std::span<float> values) const;
   /// Where an element is stored.
   [[nodiscard]] std::size_t place(std::size_t row, std::size_t k) const {
     return operand_.transposed ? k * operand_.rows + row : row * operand_.depth + k;
