@@ -79,7 +79,7 @@ struct ElementOfByte {
   bool special;  // an infinity or a NaN
 };
 
-/// That of the 256 codes of a format.
+/// What the 256 codes of a format are.
 template <typename Exponent>
 using ElementsOfBytes = std::array<ElementOfByte<Exponent>, 256>;
 
