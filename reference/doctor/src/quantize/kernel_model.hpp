@@ -65,6 +65,13 @@ struct AmaxKey {
   friend auto operator<=>(const AmaxKey&, const AmaxKey&) = default;
 };
 
+/// The scales of tiles by a recipe's rule, by tile, row-major.
+struct ScalesByRule {
+  Recipe rule;  // whose cast says nothing of scales, and is left out
+  TensorFacts facts;
+  std::shared_ptr<const std::vector<TileScale>> scales;
+};
+
 /// The amaxes of tiles: those that were asked for, or all of them.
 struct Amaxes {
   AmaxKey key = {};
@@ -74,6 +81,7 @@ struct Amaxes {
   std::size_t tiles_down = 1, tiles_across = 1;
   std::vector<float> values = {};                    // by tile, row-major; empty until all are known
   std::unordered_map<std::size_t, float> some = {};  // until then
+  std::vector<ScalesByRule> scales = {};             // that were made of all of them last
 
   [[nodiscard]] std::size_t tile_column(std::size_t column) const {
     if (shift == 0) return column / along;
@@ -343,10 +351,15 @@ class KernelModel {
   [[nodiscard]] StoredScaleLayout scale_layout() const;
   [[nodiscard]] ScaleConstants constants_of(const Recipe& recipe) const;
   [[nodiscard]] TileScale made_scale(const Recipe& recipe, const ScaleConstants& constants, float amax) const;
-  /// Makes the scales of all tiles, where they follow a recipe's rule.
-  void make_scales() const;
+  /// Finds or makes the scales of all tiles, where they follow a recipe's rule.
+  void find_scales() const;
+  [[nodiscard]] std::vector<TileScale> make_scales() const;
   /// Makes those that departures change.
-  void make_changed_scales() const;
+  [[nodiscard]] std::vector<TileScale> make_changed_scales() const;
+  void keep_made(std::shared_ptr<const std::vector<TileScale>> scales) const {
+    owner_of_made_ = std::move(scales);
+    made_ = *owner_of_made_;
+  }
   /// What the elements of each tile meet, where bulk code takes the tiles.
   void make_factors() const;
   /// Whether no departure is from what tile_scales() makes, for codes and where scales are stored.
@@ -426,8 +439,10 @@ class KernelModel {
   ScaleConstants stored_constants_{}, scale_constants_{};  // of these recipes
   Amaxes* amaxes_ = nullptr;                               // of the source
   StoredScaleLayout layout_;
-  mutable std::vector<TileScale> made_;  // by tile, once all are made, where one rule makes those stored and those met
-  mutable std::vector<float> factors_;   // by tile, where elements meet them in bulk
+  /// By tile, once all are made, where one rule makes those stored and those met.
+  mutable std::span<const TileScale> made_;
+  mutable std::shared_ptr<const std::vector<TileScale>> owner_of_made_;
+  mutable std::vector<float> factors_;          // by tile, where elements meet them in bulk
   mutable std::optional<TileEncoder> encoder_;  // the cast, where it does nothing but scale and round
   std::optional<VectorEncode> encode_;          // the cast, where vector code does it; upward, where it is random
   std::optional<VectorEncode> encode_others_;   // downward, where it is random

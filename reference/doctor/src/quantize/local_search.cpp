@@ -46,7 +46,7 @@ void Search::localize() {
   std::vector<Suspect> found;
   std::vector<Suspect> local = local_suspects();
   add_tiles_as_stored(local);
-  add_stale(found);
+  if (!std::exchange(has_stale_, true)) add_stale(found);
   if (!std::exchange(has_tensor_scales_, true)) add_tensor_scales(found, false);
   add_rules_of_scales(found);
   std::ranges::move(local, std::back_inserter(verified_));
@@ -125,11 +125,23 @@ std::vector<Suspect> Search::local_suspects() {
       // Most of many numbers explain nothing, and comparing each with a large tensor takes too long.
       const bool is_one_of_many = suspect.candidate.hypothesis.deviations.back().departure->local_numbers != nullptr;
       if (is_one_of_many && around * 8 > before * 7) continue;
-      verify(suspect, dump_, limit);
-      if (suspect.all() < limit) local.push_back(std::move(suspect));
+      if (leaves_less(suspect, limit)) local.push_back(std::move(suspect));
     }
   }
   return local;
+}
+
+bool Search::leaves_less(Suspect& suspect, std::uint64_t limit) {
+  const auto was_refuted = [&](const Refuted& one) {
+    return one.at_least >= limit && one.side == suspect.side &&
+           one.hypothesis.recipe == suspect.candidate.hypothesis.recipe &&
+           one.hypothesis.deviations == suspect.candidate.hypothesis.deviations;
+  };
+  if (std::ranges::any_of(refuted_, was_refuted)) return false;
+  verify(suspect, dump_, limit);
+  if (suspect.all() < limit) return true;
+  refuted_.push_back({suspect.side, suspect.candidate.hypothesis, limit});
+  return false;
 }
 
 void Search::verify_each(std::vector<Suspect>& suspects) {
@@ -161,7 +173,7 @@ bool Search::finds_nothing_written() {
   return !verified_.empty();
 }
 
-void Search::add_tiles_as_stored(std::vector<Suspect>& found) const {
+void Search::add_tiles_as_stored(std::vector<Suspect>& found) {
   constexpr std::size_t most_looked_at = 6;
   std::vector<Suspect> all;
   std::uint64_t fewest = dump_.scales.size() / 2;
@@ -170,8 +182,7 @@ void Search::add_tiles_as_stored(std::vector<Suspect>& found) const {
     const Deviation stored{&rows::tiles_as_stored, one.scales};
     Suspect suspect{.candidate = with_deviation(one.candidate, stored, stored.departure->cost), .side = one.side};
     if (!KernelModel(one.side->source, suspect.candidate.hypothesis, &dump_).applies()) continue;
-    verify(suspect, dump_, one.all() / 8 + 1);
-    if (suspect.all() > one.all() / 8) continue;
+    if (!leaves_less(suspect, one.all() / 8 + 1)) continue;
     fewest = one.scales;
     all.push_back(std::move(suspect));
   }
@@ -262,21 +273,25 @@ std::optional<Suspect> with_exact_scale(const Candidate& plain, const Side& side
 
 }  // namespace
 
-void Search::add_tensor_scales(std::vector<Suspect>& found, bool only_likely) const {
+void Search::add_tensor_scales(std::vector<Suspect>& found, bool only_likely) {
   const Side& side = sides_.front();
   if (dump_.scales.empty()) return;
   std::vector<Scored> all;
-  std::optional<FactorInterval> interval;
   std::vector<Piece> pieces;
   for (const Candidate& plain : plain_candidates(side.facts, options_)) {
     const KernelModel model(side.source, plain.hypothesis, &dump_);
     const bool is_plain = plain.hypothesis.deviations.empty();  // with no given scale of the tensor
     if (!has_tensor_scale(plain.hypothesis.recipe) || !is_plain || !model.applies()) continue;
     // Recipes differ in the last bits of it, which few tiles tell.
-    if (!interval) {
-      interval = tensor_scale_interval(model, side.source, dump_);
-      if (!interval) return;
-      pieces = tiles_that_tell(model, side.source, dump_, *interval);
+    if (!tensor_scale_bounds_) {
+      tensor_scale_bounds_ = {tensor_scale_interval(model, side.source, dump_), {}};
+      auto& [own, tiles] = *tensor_scale_bounds_;
+      if (own) tiles = tiles_that_tell(model, side.source, dump_, *own);
+    }
+    const std::optional<FactorInterval>& interval = tensor_scale_bounds_->first;
+    if (!interval) return;
+    if (pieces.empty()) {
+      pieces = tensor_scale_bounds_->second;
       pieces.insert(pieces.end(), side.sample.begin(), side.sample.end());
     }
     const FactorInterval inverse{1 / interval->highest, 1 / interval->lowest};

@@ -80,6 +80,8 @@ class Search {
   void verify_or_copy(Suspect& one);
   /// Compares what agrees with the sample, or else the best, with everything.
   void verify_best();
+  /// Whether a departure in one place, compared with everything, leaves less than that: what does not is remembered.
+  [[nodiscard]] bool leaves_less(Suspect& suspect, std::uint64_t limit);
   /// Compares each with everything that was not.
   void verify_each(std::vector<Suspect>& suspects);
   /// Adds elements that contradict what agreed with the sample. Whether there were some.
@@ -102,11 +104,11 @@ class Search {
   /// what is wrong then.
   void try_tensor_scales();
   /// The rule of most scales, and the stored ones for tiles that have another.
-  void add_tiles_as_stored(std::vector<Suspect>& found) const;
+  void add_tiles_as_stored(std::vector<Suspect>& found);
   /// One factor for all elements, whatever the tensor.
   void add_stale(std::vector<Suspect>& found);
   /// One scale of the tensor over those of tiles, whatever the tensor: where it is not given.
-  void add_tensor_scales(std::vector<Suspect>& found, bool only_likely) const;
+  void add_tensor_scales(std::vector<Suspect>& found, bool only_likely);
 
   [[nodiscard]] Diagnosis report();
   /// Leaves one of those that are the same.
@@ -135,11 +137,21 @@ class Search {
   std::vector<Side> sides_;
   std::vector<Suspect> kept_;      // by the sample
   std::vector<Suspect> verified_;  // by everything, the best first
+  /// What leaves that many codes and scales, or more.
+  struct Refuted {
+    const Side* side;
+    Hypothesis hypothesis;
+    std::uint64_t at_least;
+  };
+  std::vector<Refuted> refuted_;
   OfferedBefore offered_;
   ComparedCasts compared_;
   std::optional<FactorInterval> factor_;
   std::optional<std::pair<std::string, FactorInterval>> scale_factor_;  // a rule, and what all scales are times its own
+  /// Where the scale of the tensor over those of tiles may lie, if it is one number, and the tiles that tell it.
+  std::optional<std::pair<std::optional<FactorInterval>, std::vector<Piece>>> tensor_scale_bounds_;
   bool has_tensor_scales_ = false;    // whether all scales of the tensor over those of tiles were looked for
+  bool has_stale_ = false;            // whether one factor for all elements was looked for
   bool has_rules_of_scales_ = false;  // whether what scales suggest of recipes was looked for
   std::size_t searched_ = 0;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <utility>
 
@@ -43,9 +44,9 @@ void KernelModel::complete() const {
   source_->complete(*amaxes_);
   if (made_.empty() && stored_recipe_ == scale_recipe_) {
     if (follows_rule()) {
-      make_scales();
+      find_scales();
     } else {
-      make_changed_scales();
+      keep_made(std::make_shared<const std::vector<TileScale>>(make_changed_scales()));
     }
   }
   if (factors_.empty()) make_factors();
@@ -53,9 +54,24 @@ void KernelModel::complete() const {
   if (is_transpose && dump_ != nullptr) turned_codes_ = dump_->turned(source_->rows(), source_->threads());
 }
 
-void KernelModel::make_scales() const {
+void KernelModel::find_scales() const {
+  constexpr std::size_t most_kept = 3;
+  Recipe rule = scale_recipe_;
+  rule.cast = {};
+  const auto is_this = [&](const ScalesByRule& one) {
+    return one.rule == rule && one.facts.amax == facts_.amax && one.facts.input_type == facts_.input_type &&
+           one.facts.tensor_scale == facts_.tensor_scale && one.facts.tensor_scale_inv == facts_.tensor_scale_inv;
+  };
+  std::vector<ScalesByRule>& known = amaxes_->scales;
+  const auto found = std::ranges::find_if(known, is_this);
+  if (found != known.end()) return keep_made(found->scales);
+  if (known.size() == most_kept) known.erase(known.begin());
+  keep_made(known.emplace_back(rule, facts_, std::make_shared<const std::vector<TileScale>>(make_scales())).scales);
+}
+
+std::vector<TileScale> KernelModel::make_scales() const {
   const std::span<const float> amaxes = amaxes_->values;
-  made_.resize(amaxes.size());
+  std::vector<TileScale> made(amaxes.size());
   const bool has_values = scale_recipe_.scale_type == ScaleType::e8m0_code || has_tensor_scale(scale_recipe_);
   std::array<float, 256> value_of;
   for (std::size_t i = 0; i < value_of.size(); ++i) {
@@ -74,13 +90,14 @@ void KernelModel::make_scales() const {
       tile_scales(scale_recipe_, std::span(bits).first(count), facts_,
                   {std::span(factors).first(count), std::span(values).first(count), std::span(codes).first(count)});
       for (std::size_t i = 0; i < count; ++i) {
-        made_[at + i] = {factors[i], has_values ? value_of[codes[i]] : values[i], codes[i]};
+        made[at + i] = {factors[i], has_values ? value_of[codes[i]] : values[i], codes[i]};
       }
     }
   });
+  return made;
 }
 
-void KernelModel::make_changed_scales() const {
+std::vector<TileScale> KernelModel::make_changed_scales() const {
   std::vector<TileScale> made(amaxes_->values.size());
   parallel_for(
       made.size(), source_->threads(),
@@ -90,7 +107,7 @@ void KernelModel::make_changed_scales() const {
         }
       },
       scalar_piece);
-  made_ = std::move(made);
+  return made;
 }
 
 void KernelModel::make_factors() const {
