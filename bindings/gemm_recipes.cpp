@@ -21,10 +21,11 @@ GemmRecipe gemm_recipe_of(const py::dict& fields) {
 }
 
 GemmCall gemm_call(const Array<float>& c, const Array<float>& bias, const Array<float>& activation_input,
-                   float scale_out, int threads) {
+                   Array<float> bias_gradient, float scale_out, int threads) {
   return {.c = view(c),
           .bias = view(bias),
           .activation_input = view(activation_input),
+          .bias_gradient = mutable_view(bias_gradient),
           .scale_out = scale_out,
           .threads = threads};
 }
@@ -80,6 +81,8 @@ void bind_gemm_recipes(py::module_& module) {
       .def(py::init(&gemm_recipe_of), py::arg("fields"))
       .def_property_readonly("description", [](const GemmRecipe& recipe) { return describe(recipe); })
       .def_property_readonly("fields", &fields_of<GemmRecipe>)
+      .def_property_readonly("has_bias_gradient",
+                             [](const GemmRecipe& recipe) { return recipe.bias_gradient != BiasGradient::none; })
       .def("slow_because", &slow_because, py::arg("a"), py::arg("b"));
   module.def("gemm_recipe_choices", &choices_of<GemmRecipe>);
   module.def("wide_formats", [] { return std::vector{named_or_own(binary32), named_or_own(binary64)}; });
@@ -101,8 +104,9 @@ void bind_gemm_recipes(py::module_& module) {
   module.def("find_gemm_model", [](const std::string& name) { return find_gemm_model(name); });
   py::class_<GemmCall>(module, "GemmCall", "What a GEMM is given beside its operands, which must outlive it.")
       .def(py::init(&gemm_call), py::arg("c").noconvert(), py::arg("bias").noconvert(),
-           py::arg("activation_input").noconvert(), py::arg("scale_out"), py::arg("threads"), py::keep_alive<1, 2>(),
-           py::keep_alive<1, 3>(), py::keep_alive<1, 4>());
+           py::arg("activation_input").noconvert(), py::arg("bias_gradient").noconvert(), py::arg("scale_out"),
+           py::arg("threads"), py::keep_alive<1, 2>(), py::keep_alive<1, 3>(), py::keep_alive<1, 4>(),
+           py::keep_alive<1, 5>());
   module.def("small_gemm", &small_gemm, py::arg("recipe"), py::arg("a"), py::arg("b"), py::arg("layout"));
   bind_gemm<Operand, float>(module);
   bind_gemm<Operand, double>(module);

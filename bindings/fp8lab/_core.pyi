@@ -350,6 +350,8 @@ class GemmRecipe:
     def description(self) -> str: ...
     @property
     def fields(self) -> dict[str, Any]: ...
+    @property
+    def has_bias_gradient(self) -> bool: ...
     def slow_because(self, a: Operand, b: Operand) -> str: ...
 
 class GemmCall:
@@ -358,6 +360,7 @@ class GemmCall:
         c: NDArray[np.float32],
         bias: NDArray[np.float32],
         activation_input: NDArray[np.float32],
+        bias_gradient: NDArray[np.float32],
         scale_out: float,
         threads: int,
     ) -> None: ...

@@ -138,8 +138,8 @@ class GemmRecipe(CoreRecord):
         before; whether the bias is added before c.
     activation, bias_gradient : str, str
         What is applied to the sum: ``relu``, or ``gelu`` as cuBLASLt has it on Hopper (``gemm_activation``), whose
-        models it goes with; and which operand's gradient of a bias is written. Those that are not computed yet are
-        refused by name.
+        models it goes with; and which operand's gradient of a bias is written: ``of_a``, as cuBLASLt adds it on Hopper
+        (``operators.cublaslt_row_sums``), with ``hopper_bf16`` and ``hopper_tf32``. What is not known is refused.
     scale_out_first, unscaled_type : bool, str
         Whether the scale of the output multiplies those of a and b; what the result is rounded to before it does.
     via_type, output, cast : str, str or Format, str or Profile, optional

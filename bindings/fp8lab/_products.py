@@ -366,7 +366,7 @@ _remembered_composition = functools.lru_cache(maxsize=256)(_composition_of)
 @functools.lru_cache(maxsize=64)
 def _plain_call(threads: int) -> _core.GemmCall:
     """What a GEMM of operands alone is given."""
-    return _core.GemmCall(_NONE, _NONE, _NONE, 1.0, threads)
+    return _core.GemmCall(_NONE, _NONE, _NONE, _NONE, 1.0, threads)
 
 
 def gemm(
@@ -395,7 +395,7 @@ def gemm(
     zero_rule: GemmZeroRuleName | None = None,
     tf32_rounding: RoundingName = "nearest_away",
     threads: int | None = None,
-) -> Array:
+) -> Any:
     """``a @ b.T`` as a tensor core computes it, bit for bit; Ctrl-C stops it.
 
     One instruction follows the other, K ascending from a zero accumulator; a tail is filled with zeros (with block
@@ -469,6 +469,7 @@ def gemm(
     Returns
     -------
     ndarray of out_dtype, or of uint8 codes, (M, N)
+        Where the recipe has a ``bias_gradient``, a tuple of it and of the sums of a along K, ndarray of float32, (M,).
 
     Raises
     ------
@@ -490,6 +491,7 @@ def gemm(
         and scale_out == 1
         and type(tf32_rounding) is str
         and tf32_rounding == "nearest_away"
+        and not recipe_core.has_bias_gradient
     ):
         small = _core.small_gemm(recipe_core, a, b, layout)
         if small is not None:
@@ -508,13 +510,15 @@ def gemm(
                 raise ValueError(f"{argument} does not apply to {core.name}, which has no epilogue and no scales")
     scale = check_real(scale_out, "scale_out")
     threads = check_threads(threads, shape[0] * shape[1] * depth // PRODUCTS)
-    if c is bias is activation_input is None and scale == 1:
+    gradient = np.empty(shape[0], np.float32) if recipe_core.has_bias_gradient else None
+    if c is bias is activation_input is gradient is None and scale == 1:
         call = _plain_call(threads)
     else:
         call = _core.GemmCall(
             _NONE if c is None else as_float32(c, "c", shape),
             _NONE if bias is None else as_float32(bias, "bias", shape[1:]),
             _NONE if activation_input is None else as_float32(activation_input, "activation_input", shape),
+            _NONE if gradient is None else gradient,
             scale,
             threads,
         )
@@ -522,11 +526,11 @@ def gemm(
         exact = wide and isinstance(left, _core.Operand)  # a Quantized is refused
         out = np.empty(shape, np.float64 if exact else np.float32)
         _core.gemm(recipe_core, left, right, out, call)
-        return out
+        return out if gradient is None else (out, gradient)
     format = as_format(output, "output")
     out = np.empty(shape, code_dtype(format))
     _core.gemm(recipe_core, left, right, out, call)
-    return as_typed(out, format)
+    return as_typed(out, format) if gradient is None else (as_typed(out, format), gradient)
 
 
 def as_typed(out: Array, format: Format) -> Array:

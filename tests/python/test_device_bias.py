@@ -4,6 +4,7 @@
 Transformer Engine's calls are those of te/device_words.py; PyTorch's sums over rows those of test_device_sums.py.
 """
 
+import dataclasses
 import sys
 from collections import Counter
 from pathlib import Path
@@ -65,7 +66,7 @@ def test_gradients_of_biases_are_those_of_an_h200():
 def test_gradients_beside_a_product_are_cublaslts():
     """h200_gemm_bias.npz: gradients of a bias that cuBLASLt 13.1 added beside a product of (M, K) and (N, K), by TYPE/NxK:
     digests of the first 512 elements, and of some all words."""
-    recorded, words = np.load(VECTORS / "h200_gemm_bias.npz"), 0
+    recorded, words, products = np.load(VECTORS / "h200_gemm_bias.npz"), 0, 0
     for i, (key, expected) in enumerate(zip(str(recorded["names"]).split("\n"), recorded["digests"], strict=True)):
         name, shape = key.split("/")
         columns, rows = map(int, shape.split("x"))
@@ -78,8 +79,31 @@ def test_gradients_beside_a_product_are_cublaslts():
             assert (own == recorded[key]).all(), key
             if name == "fp32":  # another order
                 assert (fp8lab.operators.torch_row_sums(x).view(np.int32) != own).mean() > 0.1
+        if rows * columns <= 2**14:  # beside a product
+            recipe = fp8lab.GemmRecipe("hopper_tf32" if name == "fp32" else "hopper_bf16", bias_gradient="of_a")
+            ones = torch.ones(rows, 2, dtype=x.dtype)
+            out, gradient = fp8lab.gemm(x, ones, recipe, layout="tn")
+            plain = fp8lab.gemm(x, ones, dataclasses.replace(recipe, bias_gradient="none"), layout="tn")
+            assert (gradient.view(np.int32) == own).all(), key
+            assert (out == plain).all()
+            products += 1
         words += own[:512].size
     assert words > 20_000
+    assert products > 40
+
+
+def test_gradients_beside_a_product_that_are_not_known_are_refused():
+    a, b = np.ones((3, 8), np.float32), np.ones((5, 8), np.float32)
+    of_a = fp8lab.GemmRecipe("hopper_tf32", bias_gradient="of_a")
+    with pytest.raises(ValueError, match="operand without scales"):
+        fp8lab.gemm(a, b, of_a, scale_a=2.0)
+    with pytest.raises(ValueError, match="bias_gradient is beside the output, which alone is compared"):
+        fp8lab.diagnose_gemm(a, b, np.zeros((3, 5), np.float32), expected=of_a)
+    for model in ("exact", "hopper_fp16", "hopper_wgmma_fp8"):
+        with pytest.raises(ValueError, match="known of the models hopper_bf16 and hopper_tf32"):
+            fp8lab.GemmRecipe(model, bias_gradient="of_a")
+    out, gradient = fp8lab.gemm(a[:, :0], b[:, :0], of_a)
+    assert (out == 0).all() and (gradient == 0).all()
 
 
 def test_sums_over_rows_are_those_of_pytorch_on_an_h200():

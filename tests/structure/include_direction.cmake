@@ -13,13 +13,14 @@ set(allowed_bindings formats reference doctor gpu experiments bindings)
 set(folder_doctor reference/doctor)
 
 # 2. Sub-rooms of reference, each with those that it may include. measure and units lie below all;
-#    { measure, units, scaling } <- tensor_core, whose operands are quantized tensors; tensor_core <- gemm <- linear.
+#    { measure, units, scaling } <- tensor_core, whose operands are quantized tensors; tensor_core <- gemm <- linear;
+#    operators <- gemm, whose gradient of a bias is one of their sums.
 set(allowed_reference_measure measure)
 set(allowed_reference_units units)
 set(allowed_reference_scaling measure units scaling)
 set(allowed_reference_operators measure units scaling operators)
 set(allowed_reference_tensor_core measure units scaling tensor_core)
-set(allowed_reference_gemm measure units scaling tensor_core gemm)
+set(allowed_reference_gemm measure units scaling tensor_core gemm operators)
 set(allowed_reference_linear measure units scaling tensor_core gemm linear)
 set(allowed_reference_attention measure units scaling tensor_core gemm linear operators attention)
 set(allowed_reference_calls measure units scaling tensor_core gemm linear operators calls)

@@ -21,6 +21,7 @@
 #include "gemm/element_gemm.hpp"
 #include "gemm/exact_gemm.hpp"
 #include "gemm/fp64_gemm.hpp"
+#include "gemm/sums_along_k.hpp"
 #include "gemm/tiled_gemm.hpp"
 #include "tensor_core/misfit.hpp"
 
@@ -114,6 +115,34 @@ void check_split(const GemmRecipe& recipe, std::size_t depth, std::size_t promot
   }
 }
 
+/// Requires a place for the gradient of a bias where the recipe has one, and an operand that it is known of.
+void check_gradient_call(const GemmRecipe& recipe, const Operand& a, const GemmCall& call) {
+  if (recipe.bias_gradient == BiasGradient::none) {
+    if (!call.bias_gradient.empty()) throw std::invalid_argument("bias_gradient goes with a recipe that has one");
+    return;
+  }
+  if (call.bias_gradient.size() != a.rows) {
+    throw std::invalid_argument("bias_gradient must have " + text(a.rows) + " elements, one a row of a, not " +
+                                text(call.bias_gradient.size()));
+  }
+  if (a.tensor_scale != TensorScale{} || !a.row_scales.empty() || !a.tile_scales.values.empty()) {
+    throw std::invalid_argument("bias_gradient is known of an operand without scales, which a has");
+  }
+  check_summed_operand(a);
+}
+
+/// Requires that the gradient of a bias is written to memory that nothing reads.
+void check_apart_gradient(const Operand& a, const Operand& b, const GemmCall& call) {
+  const auto check = [&](std::string_view name, auto elements) {
+    check_apart(name, elements, "bias_gradient", call.bias_gradient);
+  };
+  std::visit([&](auto elements) { check("a", elements); }, a.elements);
+  std::visit([&](auto elements) { check("b", elements); }, b.elements);
+  check("c", call.c);
+  check("bias", call.bias);
+  check("activation_input", call.activation_input);
+}
+
 /// Refuses what nothing would read.
 void check_unread(const GemmRecipe& recipe, const Operand& a, const Operand& b, const GemmCall& call) {
   const bool of_tensors = recipe.tensor_scales == TensorScaleUse::with_rows;
@@ -135,6 +164,7 @@ void check_unread(const GemmRecipe& recipe, const Operand& a, const Operand& b, 
     throw std::invalid_argument("activation_input goes with the activation dgelu, not with " +
                                 std::string(name_of(recipe.activation)));
   }
+  check_gradient_call(recipe, a, call);
 }
 
 /// Requires that `out` has elements of the recipe's output.
@@ -170,6 +200,8 @@ void check_gemm(const GemmRecipe& recipe, const Operand& a, const Operand& b, st
   check_apart_or_same("c", call.c, "out", out);
   check_apart("bias", call.bias, "out", out);
   check_apart_or_same("activation_input", call.activation_input, "out", out);
+  check_apart_gradient(a, b, call);
+  check_apart("bias_gradient", call.bias_gradient, "out", out);
   if (model.k() != 0) {
     check_tile_depth(model, a, "a", recipe.promote_k);
     check_tile_depth(model, b, "b", recipe.promote_k);
@@ -216,6 +248,7 @@ void check_fp64(const GemmRecipe& recipe, const Operand& a, const Operand& b, st
   refuse(!call.c.empty() || recipe.c_enters != CEntry::epilogue, "c");
   refuse(!call.bias.empty(), "bias");
   refuse(!call.activation_input.empty(), "activation_input");
+  refuse(!call.bias_gradient.empty(), "bias_gradient");
   for_fields(recipe, [&](std::string_view field, const auto& value) {
     constexpr std::array of_ranges{"model", "zero_rule", "ranges", "range_k", "split_k", "split_order", "order"};
     const bool applies = std::ranges::find(of_ranges, field) != of_ranges.end();
@@ -301,6 +334,7 @@ void multiply_and_deliver(const GemmRecipe& recipe, const Operand& a, const Oper
     };
     for_blocks<float>(a, b, block_rows, call, multiply, deliver);
   };
+  if (recipe.bias_gradient == BiasGradient::of_a) write_sums_along_k(a, call.bias_gradient);
   const auto c = recipe.c_enters == CEntry::accumulator ? call.c : std::span<const float>();
   if (!slow_because(recipe, a, b).empty()) {
     run(SlowGemm(recipe, given, a, b, c), SlowGemm::block_rows());

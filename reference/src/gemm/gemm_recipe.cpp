@@ -57,12 +57,18 @@ void check_activation(const GemmRecipe& r) {
   }
 }
 
-/// Refuses by name what is not computed yet.
-void check_computed(const GemmRecipe& r) {
-  check_activation(r);
-  if (r.bias_gradient != BiasGradient::none) {
-    refuse("bias_gradient ", name_of(r.bias_gradient), " is not computed yet; none is");
+/// Refuses gradients whose order of sums is not known.
+void check_bias_gradient(const GemmRecipe& r) {
+  switch (r.bias_gradient) {
+    case BiasGradient::none: return;
+    case BiasGradient::of_a: break;
+    case BiasGradient::of_b:
+      refuse("bias_gradient of_b is added in an order that is not known; that of_a, cuBLASLt's BGRADB, is");
   }
+  if (r.model.name != "hopper_bf16" && r.model.name != "hopper_tf32") {
+    refuse("bias_gradient of_a is known of the models hopper_bf16 and hopper_tf32, not of ", r.model.name);
+  }
+  if (r.alpha != 1) refuse("bias_gradient of_a is known where alpha is 1, not ", r.alpha);
 }
 
 void check_output(const GemmRecipe& r) {
@@ -98,7 +104,8 @@ void check_gemm_recipe(const GemmRecipe& r) {
   check_ranges(r);
   if (!std::isfinite(r.alpha)) refuse("alpha must be finite, not ", r.alpha);
   if (!std::isfinite(r.beta)) refuse("beta must be finite, not ", r.beta);
-  check_computed(r);
+  check_activation(r);
+  check_bias_gradient(r);
   check_output(r);
 }
 

@@ -11,6 +11,7 @@
 #include "fp8lab/reference/gemm/gemm_activation.hpp"
 #include "fp8lab/reference/gemm/gemm_recipe_names.hpp"
 #include "fp8lab/reference/gemm/named_gemm_recipes.hpp"
+#include "fp8lab/reference/operators/row_sums.hpp"
 #include "reference/gemm/problems.hpp"
 
 namespace fp8lab::tests {
@@ -122,8 +123,10 @@ TEST_CASE("a GEMM recipe that makes no sense, or is not computed yet, is refused
   refused({.activation = GemmActivation::dgelu}, "activation dgelu is known of Hopper's cuBLASLt alone");
   refused({.model = hopper_tf32, .activation = GemmActivation::gelu}, "as of hopper_tf32, it is gelu_float32");
   refused({.model = hopper_bf16, .activation = GemmActivation::gelu_float32}, "as of hopper_bf16, it is gelu");
-  refused({.bias_gradient = BiasGradient::of_a}, "bias_gradient of_a is not computed yet");
-  refused({.bias_gradient = BiasGradient::of_b}, "bias_gradient of_b is not computed yet");
+  refused({.bias_gradient = BiasGradient::of_a},
+          "bias_gradient of_a is known of the models hopper_bf16 and hopper_tf32");
+  refused({.model = hopper_bf16, .bias_gradient = BiasGradient::of_b}, "bias_gradient of_b is added in an order");
+  refused({.model = hopper_tf32, .alpha = 2, .bias_gradient = BiasGradient::of_a}, "known where alpha is 1, not 2");
   refused({.ranges = 2, .range_k = 64}, "one of ranges, range_k and split_k");
   refused({.order = PartialOrder::pairwise}, "order must not be pairwise where K is not split");
   refused({.total_type = StepType::to_bfloat16}, "total_type must be left out where K is not split");
@@ -152,6 +155,38 @@ TEST_CASE("the input of a GELU goes with its gradient alone, which needs it") {
   Matrix in_place = input;
   apply_gemm_activation(GemmActivation::dgelu, sum, in_place, in_place, 1);
   CHECK(in_place == expected);
+}
+
+TEST_CASE("the gradient of a bias is the sum of a along K in cuBLASLt's order, beside the same output") {
+  const std::size_t rows = 3, columns = 5, depth = 200;
+  const Matrix a = each(rows * depth, [](auto i) { return 1.0F + 0x1p-20F * static_cast<float>(i * i % 7919); });
+  const Matrix b = each(columns * depth, [](auto i) { return static_cast<float>(i % 13); });
+  const GemmRecipe plain{.model = hopper_tf32};
+  GemmRecipe recipe = plain;
+  recipe.bias_gradient = BiasGradient::of_a;
+  Matrix out(rows * columns), same(out.size()), gradient(rows);
+  const auto run = [&](const GemmRecipe& of, const Operand& left, std::span<float> to, std::span<float> sums) {
+    gemm(of, left, Operand::floats(b, columns, depth), to, {.bias_gradient = sums});
+  };
+  const Operand left = Operand::floats(a, rows, depth);
+  run(recipe, left, out, gradient);
+  run(plain, left, same, {});
+  CHECK(out == same);
+  const Matrix turned = each(a.size(), [&](auto i) { return a[i % rows * depth + i / rows]; });
+  const Matrix expected = cublaslt_row_sums(MatrixView(std::span<const float>(turned), depth, rows));
+  CHECK(gradient == expected);
+  Operand stored = Operand::floats(turned, rows, depth);
+  stored.transposed = true;
+  Matrix again(rows);
+  run(recipe, stored, out, again);
+  CHECK((again == expected && out == same));
+  CHECK_THROWS_WITH(run(plain, left, out, gradient), "bias_gradient goes with a recipe that has one");
+  CHECK_THROWS_WITH(run(recipe, left, out, std::span(gradient).first(2)),
+                    "bias_gradient must have 3 elements, one a row of a, not 2");
+  Operand scaled = left;
+  scaled.tensor_scale = {2};
+  CHECK_THROWS_WITH(run(recipe, scaled, out, gradient), ContainsSubstring("operand without scales"));
+  CHECK_THROWS_WITH(run(recipe, left, out, std::span(out).first(3)), ContainsSubstring("bias_gradient"));
 }
 
 TEST_CASE("the gelu of a GEMM is its activation of the sum, and that of special numbers is the formula's") {

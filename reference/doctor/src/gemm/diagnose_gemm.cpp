@@ -213,6 +213,9 @@ std::vector<std::uint64_t> gemm_words(const GemmExplanation& explanation, const 
   if (explanation.recipe.activation == GemmActivation::dgelu) {
     refuse("recipe: activation dgelu has an activation_input, which is not given here");
   }
+  if (explanation.recipe.bias_gradient != BiasGradient::none) {
+    refuse("recipe: bias_gradient is beside the output, which alone is compared");
+  }
   const bool multiplies_codes = std::ranges::any_of(
       explanation.departures, [](const FoundDeparture& one) { return one.row->reading.blocks_as_tiles; });
   const Operand left = with_scale_type(a);

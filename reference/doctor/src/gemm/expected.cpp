@@ -31,6 +31,7 @@ void check_expected_recipe(const GemmRecipe& r, const GemmFacts& facts) {
   check_gemm_recipe(r);
   if (r.activation == GemmActivation::dgelu)
     refuse("activation dgelu has an activation_input, which is not given here");
+  if (r.bias_gradient != BiasGradient::none) refuse("bias_gradient is beside the output, which alone is compared");
   const auto promote_k = static_cast<std::size_t>(r.promote_k);
   if (facts.tile_depth != 0 && promote_k != 0 && facts.tile_depth % promote_k != 0) {
     refuse("promote_k must be the depth of the tile scales, ", facts.tile_depth, ", or divide it, which ", promote_k,

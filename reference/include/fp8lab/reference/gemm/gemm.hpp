@@ -17,6 +17,10 @@ struct GemmCall {
   std::span<const float> bias = {};  ///< N elements, or empty
   /// M * N elements, the input of the GELU with whose gradient the activation dgelu multiplies; otherwise empty.
   std::span<const float> activation_input = {};
+  /// Where the gradient of a bias is written, M elements, where the recipe has one; otherwise empty. It is
+  /// cublaslt_row_sums() of a with K as its rows: of the values as they are given, in float32, which cuBLASLt rounds
+  /// once more where the output is bfloat16. With it, operands are float32 or bfloat16 and have no scale.
+  std::span<float> bias_gradient = {};
   /// Multiplies at the end of the epilogue, which is scale_out * (alpha * (scale_a * scale_b * accumulator) + c + bias)
   /// from left to right, every operation rounded to float32: scale_a and scale_b are those of the row of a and of b,
   /// alpha is made of both tensors' scales, as TensorScale says. A recipe may have it otherwise. (In which order

@@ -110,8 +110,8 @@ enum class GemmActivation : std::uint8_t {
 /// The gradient of a bias that a GEMM writes beside its output: the sum of an operand's elements along K.
 enum class BiasGradient : std::uint8_t {
   none,
-  of_a,  ///< not computed yet
-  of_b,  ///< not computed yet
+  of_a,  ///< cuBLASLt's BGRADB (for it, row-major matrices are exchanged), known of hopper_bf16 and hopper_tf32
+  of_b,  ///< BGRADA, whose order of sums is not known: refused
 };
 
 /// How a GEMM is composed: what its tensor core multiplies, how K is split and its partial sums are added, where scales
