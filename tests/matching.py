@@ -11,14 +11,16 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).parents[1]
-#: Folders of sources, the deepest first, and the test programs that cover them.
+#: Folders of sources, the deepest first, and the test programs that cover them; of reference, those of its parts.
 PROGRAMS = {
     "reference/doctor": "doctor",
     "formats": "formats",
-    "reference": "reference",
+    "reference": "products",
     "gpu": "gpu",
     "experiments": "experiments",
 }
+PARTS = {"scaling": "scaling", "measure": "operators", "operators": "operators", "units": "operators"}
+OF_REFERENCE = {PROGRAMS["reference"], *PARTS.values()}
 #: Tests with a program of their own, or that need a build of another kind.
 APART = (
     "bench/",
@@ -40,7 +42,10 @@ def program_of(path: pathlib.PurePath) -> str | None:
         text = text[len("tests/") :]
         if text.startswith(APART):
             return None
-    return next((name for folder, name in PROGRAMS.items() if text.startswith(folder + "/")), None)
+    folder = next((folder for folder in PROGRAMS if text.startswith(folder + "/")), None)
+    if folder == "reference":
+        return next((PARTS[part] for part in text.split("/")[:-1] if part in PARTS), PROGRAMS[folder])
+    return None if folder is None else PROGRAMS[folder]
 
 
 def cpp_tests() -> list[pathlib.Path]:
@@ -72,8 +77,9 @@ def of_path(path: pathlib.Path) -> list[tuple[str, str, str]]:
         return [("cpp", str(program), f"[#{path.stem}]")]
     stem = path.stem.removeprefix("_")
     lines: list[tuple[str, str, str]] = []
-    if any(test.stem == stem and program_of(test) == program for test in cpp_tests()):
-        lines.append(("cpp", str(program), f"[#{stem}]"))
+    own = OF_REFERENCE if program in OF_REFERENCE else {program}
+    same = own & {program_of(test) for test in cpp_tests() if test.stem == stem}
+    lines += [("cpp", str(one), f"[#{stem}]") for one in sorted(map(str, same))]
     lines += [("py", str(test), "") for test in python_tests() if re.search(rf"_{stem}(_|$)", test.stem)]
     if not lines and program:
         lines.append(("cpp", program, ""))

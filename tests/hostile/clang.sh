@@ -5,6 +5,6 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 cmake -S . -B build/clang -G Ninja -D CMAKE_BUILD_TYPE=Release -D CMAKE_CXX_COMPILER="$1" -D FP8LAB_CUDA=OFF
-cmake --build build/clang --target test_formats test_reference
-build/clang/bin/test_formats '~[long]~[.]'
-build/clang/bin/test_reference '~[long]~[.]'
+programs=(test_formats test_scaling test_operators test_products)
+cmake --build build/clang --target "${programs[@]}"
+for program in "${programs[@]}"; do "build/clang/bin/$program" '~[long]~[.]'; done
