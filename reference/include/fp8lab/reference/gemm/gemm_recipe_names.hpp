@@ -7,7 +7,6 @@
 
 #include "fp8lab/formats/named.hpp"
 #include "fp8lab/reference/gemm/gemm_recipe.hpp"
-#include "fp8lab/reference/scaling/recipe_names.hpp"
 
 namespace fp8lab {
 
