@@ -274,7 +274,6 @@ class Packed {
     });
     if (special) *place.special = 1;
   }
-  /// `position`: where the element goes, from there on.
   /// Puts elements of 16 or 32 bits of rows, all of one instruction. `place` is that of the first row.
   void put_values(const Place& place, std::size_t first, std::size_t count, std::size_t k0, std::size_t k1) {
     if (operand_.operand().transposed && count > 1) {  // rows lie side by side
