@@ -106,11 +106,11 @@ WRITTEN = {
 }
 
 
-def planted(number):
+def planted(number, depth=DEPTH):
     """Two defects that change something else each, and the kernel's output with and without them."""
     rng = np.random.default_rng(number)
     kind = KINDS[number % 3]
-    (a, scale_a), (b, scale_b) = drawn(kind, ROWS, DEPTH, rng), drawn(kind, COLUMNS, DEPTH, rng)
+    (a, scale_a), (b, scale_b) = drawn(kind, ROWS, depth, rng), drawn(kind, COLUMNS, depth, rng)
     dtype = rng.choice([F, ml_dtypes.bfloat16])
     kernel = Kernel(a, b, scale_a, scale_b, np.zeros(COLUMNS, F), int(rng.choice([0, 128])), dtype)
     kernel.bias = (rng.normal(0, 1, COLUMNS) * kernel.run().std()).astype(F)
@@ -139,11 +139,14 @@ OF_BOTH = {
 }
 
 
+def verdict_on(kernel, out, diagnose=fp8lab.diagnose_gemm):
+    return diagnose(kernel.a, kernel.b, out, scale_a=kernel.scale_a, scale_b=kernel.scale_b, bias=kernel.bias)
+
+
 def outcome(number, diagnose=fp8lab.diagnose_gemm):
     """``named``, ``located``, or what is wrong about the verdict."""
     kernel, pair, out, right = planted(number)
-    given = {"scale_a": kernel.scale_a, "scale_b": kernel.scale_b, "bias": kernel.bias}
-    found = diagnose(kernel.a, kernel.b, out, **given)
+    found = verdict_on(kernel, out, diagnose)
     is_right = np.array_equal(
         words(out, None if out.dtype == F else "bfloat16"), words(right, None if out.dtype == F else "bfloat16")
     )
@@ -168,3 +171,15 @@ def test_two_defects_at_random_are_named_or_located_and_never_called_correct():
         print(f"pairs {CASES[0]} to {number}: {dict(counts)}", flush=True)
     assert set(counts) <= {"named", "located", "explained otherwise", "the same"}, counts
     assert counts["named"] * 2 >= len(CASES), counts
+
+
+def test_a_defect_in_one_row_is_located_beside_another_that_is_named():
+    kernel, pair, out, right = planted(27, depth=256)
+    assert pair == ["row_of_zeros", "bias_of_previous_column"]
+    row = int(*np.flatnonzero((out == 0).all(1) & (right != 0).any(1)))
+    found = verdict_on(kernel, out)
+    assert not found.explained and not found.correct, found
+    assert [one.name for one in found.explanations[0].departures] == ["bias_of_previous_column"], found
+    assert f"All lie in row {row} of {ROWS}." in found.rest[0], found
+    assert any(line.startswith("Located: ") for line in found.rest), found
+    assert found.explanations[0].unexplained == COLUMNS, found
