@@ -144,23 +144,34 @@ HWY_INLINE void AddScaleExponents(std::int16_t a, const std::int16_t* b, std::in
   }
 }
 
-HWY_INLINE hn::Vec<Shorts> LoadExponents(Shorts d, const std::int16_t* from) { return hn::LoadU(d, from); }
-HWY_INLINE hn::Vec<Shorts> LoadExponents(Shorts d, const std::int8_t* from) {
+HWY_INLINE hn::Vec<Shorts> LoadExponents(Shorts d, const std::int16_t* from, int /*least*/) {
+  return hn::LoadU(d, from);
+}
+HWY_INLINE hn::Vec<Shorts> LoadExponents(Shorts d, const std::int8_t* from, int least) {
   const auto exponents = hn::PromoteTo(d, hn::LoadU(hn::Rebind<std::int8_t, Shorts>(), from));
-  const auto absent = hn::Lt(exponents, hn::Set(d, least_narrow_sum));
+  const auto absent = hn::Lt(exponents, hn::Set(d, static_cast<std::int16_t>(least)));
   return hn::IfThenElse(absent, hn::Set(d, absent_exponent_of<std::int16_t>), exponents);
 }
 
-/// The fields of lanes of a bias: exponents plus those of scales (none if null), no less than `least`.
+/// What makes fields of exponents.
+struct FieldsOf {
+  int bias;                              // of the lanes' type
+  int least;                             // no exponent is below it
+  int base = 0;                          // added to exponents
+  int least_present = least_narrow_sum;  // bytes below it are absent exponents
+};
+
+/// The fields of exponents plus those of scales (none if null).
 template <typename Exponent>
-HWY_INLINE void MakeFields(int bias, int least, const Exponent* exponents, const std::int16_t* scales,
+HWY_INLINE void MakeFields(const FieldsOf& of, const Exponent* exponents, const std::int16_t* scales,
                            std::int16_t* fields) {
   const Shorts d;
   for (std::size_t column = 0; column < tile_columns; column += hn::Lanes(d)) {
-    auto sum = LoadExponents(d, exponents + column);
+    auto sum = LoadExponents(d, exponents + column, of.least_present);
     if (scales != nullptr) sum = hn::Add(sum, hn::LoadU(d, scales + column));
-    sum = hn::Max(sum, hn::Set(d, static_cast<std::int16_t>(least)));
-    hn::StoreU(hn::Add(sum, hn::Set(d, static_cast<std::int16_t>(bias))), d, fields + column);
+    sum = hn::Max(hn::Add(sum, hn::Set(d, static_cast<std::int16_t>(of.base))),
+                  hn::Set(d, static_cast<std::int16_t>(of.least)));
+    hn::StoreU(hn::Add(sum, hn::Set(d, static_cast<std::int16_t>(of.bias))), d, fields + column);
   }
 }
 
@@ -169,6 +180,9 @@ template <class D>
 using Quad = hn::Vec<D>[tile_rows][2];
 
 using Ints = hn::RebindToSigned<Floats>;
+
+/// Passes of a loop at a time, so that the processor can foresee its end.
+constexpr std::size_t unrolled = 8;
 
 /// x cut toward zero to an integer; any number where that is not an int32. (ConvertTo spends instructions on those.)
 HWY_INLINE hn::Vec<Ints> CutToInt(Floats /*d*/, hn::Vec<Floats> x) {
@@ -181,21 +195,84 @@ HWY_INLINE hn::Vec<Ints> CutToInt(Floats /*d*/, hn::Vec<Floats> x) {
 #endif
 }
 
-/// sum += products, cut to whole units.
+/// sum += a product, cut to whole units.
+HWY_INLINE void AddProduct(float a0, float a1, const float* b, const Quad<Floats>& units,
+                           hn::Vec<Ints> (&sum)[tile_rows][2]) {
+  const Floats d;
+  const auto b0 = hn::LoadU(d, b);
+  const auto b1 = hn::LoadU(d, b + hn::Lanes(d));
+  const auto x0 = hn::Set(d, a0);
+  const auto x1 = hn::Set(d, a1);
+  sum[0][0] = hn::Add(sum[0][0], CutToInt(d, hn::Mul(hn::Mul(x0, b0), units[0][0])));
+  sum[0][1] = hn::Add(sum[0][1], CutToInt(d, hn::Mul(hn::Mul(x0, b1), units[0][1])));
+  sum[1][0] = hn::Add(sum[1][0], CutToInt(d, hn::Mul(hn::Mul(x1, b0), units[1][0])));
+  sum[1][1] = hn::Add(sum[1][1], CutToInt(d, hn::Mul(hn::Mul(x1, b1), units[1][1])));
+}
 HWY_INLINE void AddProducts(std::size_t products, const float* a0, const float* a1, const float* b,
                             const Quad<Floats>& units, hn::Vec<Ints> (&sum)[tile_rows][2]) {
-  const Floats d;
-  for (std::size_t k = 0; k < products; ++k, b += tile_columns) {
-    const auto b0 = hn::LoadU(d, b);
-    const auto b1 = hn::LoadU(d, b + hn::Lanes(d));
-    const auto x0 = hn::Set(d, a0[k]);
-    const auto x1 = hn::Set(d, a1[k]);
-    sum[0][0] = hn::Add(sum[0][0], CutToInt(d, hn::Mul(hn::Mul(x0, b0), units[0][0])));
-    sum[0][1] = hn::Add(sum[0][1], CutToInt(d, hn::Mul(hn::Mul(x0, b1), units[0][1])));
-    sum[1][0] = hn::Add(sum[1][0], CutToInt(d, hn::Mul(hn::Mul(x1, b0), units[1][0])));
-    sum[1][1] = hn::Add(sum[1][1], CutToInt(d, hn::Mul(hn::Mul(x1, b1), units[1][1])));
+  std::size_t k = 0;
+  for (; k + unrolled <= products; k += unrolled) {
+#pragma GCC unroll 8
+    for (std::size_t i = k; i < k + unrolled; ++i) AddProduct(a0[i], a1[i], b + i * tile_columns, units, sum);
   }
+  for (; k < products; ++k) AddProduct(a0[k], a1[k], b + k * tile_columns, units, sum);
 }
+
+#if HWY_TARGET != HWY_SCALAR  // which has no words of four bytes
+
+using Bytes = hn::CappedTag<std::int8_t, tile_columns>;
+
+/// The lowest byte of each lane in its four bytes.
+HWY_INLINE hn::Vec<Ints> FourBytes(hn::Vec<Ints> byte) {
+  alignas(16) static constexpr std::uint8_t lowest[16] = {0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12};
+  const hn::Repartition<std::uint8_t, Ints> d;
+  return hn::BitCast(Ints(), hn::TableLookupBytes(hn::BitCast(d, byte), hn::LoadDup128(d, lowest)));
+}
+
+constexpr std::size_t most_near_products = 32;
+
+/// The largest sums of near exponents, column by column. Returns false where one may be that of exponents that are
+/// farther from the largest than bytes tell.
+HWY_INLINE bool LargestNear(std::size_t products, const std::int8_t* a0, const std::int8_t* a1, const std::int8_t* b,
+                            std::int8_t* top0, std::int8_t* top1) {
+  const Bytes d;
+  const hn::Repartition<std::int32_t, Bytes> di;
+  const Ints words;
+  const hn::Rebind<std::int8_t, Ints> bytes;
+  alignas(64) std::int32_t left0[most_near_products];
+  alignas(64) std::int32_t left1[most_near_products];
+  for (std::size_t k = 0; k < products; k += hn::Lanes(words)) {
+    hn::Store(FourBytes(hn::PromoteTo(words, hn::LoadU(bytes, a0 + k))), words, left0 + k);
+    hn::Store(FourBytes(hn::PromoteTo(words, hn::LoadU(bytes, a1 + k))), words, left1 + k);
+  }
+  const auto absent = hn::Set(d, std::int8_t{2 * absent_near});
+  auto doubt = hn::Zero(d);
+  for (std::size_t column = 0; column < tile_columns; column += hn::Lanes(d)) {
+    auto largest0 = absent;
+    auto largest1 = absent;
+    const auto add = [&](std::size_t k) HWY_ATTR {
+      const auto x = hn::LoadU(d, b + k * tile_columns + column);
+      largest0 = hn::Max(largest0, hn::Add(x, hn::BitCast(d, hn::Set(di, left0[k]))));
+      largest1 = hn::Max(largest1, hn::Add(x, hn::BitCast(d, hn::Set(di, left1[k]))));
+    };
+    std::size_t k = 0;
+    for (; k + unrolled <= products; k += unrolled) {
+#pragma GCC unroll 8
+      for (std::size_t i = k; i < k + unrolled; ++i) add(i);
+    }
+    for (; k < products; ++k) add(k);
+    hn::StoreU(largest0, d, top0 + column);
+    hn::StoreU(largest1, d, top1 + column);
+    for (const auto largest : {largest0, largest1}) {
+      const auto is_far = hn::Lt(largest, hn::Set(d, std::int8_t{farthest_near + 1}));
+      const auto is_absent = hn::Lt(largest, hn::Set(d, std::int8_t{2 * farthest_near}));
+      doubt = hn::Or(doubt, hn::VecFromMask(d, hn::AndNot(is_absent, is_far)));
+    }
+  }
+  return hn::AllTrue(d, hn::Eq(doubt, hn::Zero(d)));
+}
+
+#endif
 
 /// c + x as IEEE 754 adds, `count` numbers. Two binary16 fit a float32, whose sum of them may be rounded again
 /// (Figueroa, "When is double rounding innocuous?", 1995).

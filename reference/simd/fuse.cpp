@@ -63,9 +63,15 @@ HWY_INLINE hn::Vec<hn::Rebind<float, Doubles>> ToFloat(hn::Vec<Doubles> units) {
 template <bool kOdd>
 HWY_INLINE hn::Vec<Floats> ToFloat(hn::Vec<Ints> units, hn::Vec<Ints> more) {
   const Ints di;
+  const auto ints = hn::Add(units, more);
+#if HWY_TARGET <= HWY_AVX3                                                    // whose conversion takes any int32
+  const auto overflows = hn::And(hn::Xor(units, ints), hn::Xor(more, ints));  // negative where the sum does
+  if (hn::AllFalse(di, hn::Lt(overflows, hn::Zero(di)))) return ToFloat<kOdd>(ints);
+#else
   // Sums this small fit an int32, and so does their float32.
   const auto larger = hn::Max(hn::Abs(units), hn::Abs(more));
-  if (hn::AllTrue(di, hn::Lt(larger, hn::Set(di, (1 << 30) - (1 << 6))))) return ToFloat<kOdd>(hn::Add(units, more));
+  if (hn::AllTrue(di, hn::Lt(larger, hn::Set(di, (1 << 30) - (1 << 6))))) return ToFloat<kOdd>(ints);
+#endif
   const auto sum = [](auto x, auto y) HWY_ATTR {
     return ToFloat<kOdd>(hn::Add(hn::PromoteTo(Doubles(), x), hn::PromoteTo(Doubles(), y)));
   };
@@ -185,21 +191,46 @@ struct Alignment {
   bool has_scales;
 };
 
+/// The fields of a row's largest products.
+template <typename Exponent>
+HWY_INLINE void SetFields(const FuseShape& shape, std::size_t row, const Exponent* top, int base, int least_present,
+                          Alignment& alignment) {
+  const int least = std::max(shape.least_exponent, -fuse_exponent_limit);
+  MakeFields({Bits<Floats>::bias, least, base, least_present}, top,
+             alignment.has_scales ? alignment.scales[row] : nullptr, alignment.fields[row]);
+}
+
+#if HWY_TARGET != HWY_SCALAR
+/// By the exponents in bytes. Returns false where these do not tell.
+template <typename Exponent>
+HWY_INLINE bool AlignNear(const FuseShape& shape, const FactorsOf<Exponent> (&a)[tile_rows],
+                          const FactorsOf<Exponent>& b, Alignment& alignment) {
+  constexpr bool wide = sizeof(Exponent) == 2;
+  if (shape.products > most_near_products) return false;
+  alignas(64) std::int8_t top[tile_rows][tile_columns];
+  const bool told = LargestNear(shape.products, a[0].near, a[1].near, b.near, top[0], top[1]);
+  if (wide && !told) return false;
+  for (std::size_t row = 0; row < tile_rows; ++row) {
+    SetFields(shape, row, top[row], a[row].near_base + b.near_base, wide ? 2 * farthest_near : least_narrow_sum,
+              alignment);
+  }
+  return true;
+}
+#endif
+
 template <typename Exponent>
 HWY_INLINE void Align(const FuseShape& shape, const FactorsOf<Exponent> (&a)[tile_rows], const FactorsOf<Exponent>& b,
                       Alignment& alignment) {
+  alignment.has_scales = shape.block != 0;
+  for (std::size_t row = 0; alignment.has_scales && row < tile_rows; ++row) {
+    AddScaleExponents(*a[row].scale_exponents, b.scale_exponents, alignment.scales[row]);
+  }
+#if HWY_TARGET != HWY_SCALAR
+  if (AlignNear(shape, a, b, alignment)) return;
+#endif
   alignas(64) Exponent top[tile_rows][tile_columns];
   LargestExponents(shape.products, a[0].exponents, a[1].exponents, b.exponents, top[0], top[1]);
-  const int least = std::max(shape.least_exponent, -fuse_exponent_limit);
-  alignment.has_scales = shape.block != 0;
-  for (std::size_t row = 0; row < tile_rows; ++row) {
-    const std::int16_t* scales = nullptr;
-    if (alignment.has_scales) {
-      AddScaleExponents(*a[row].scale_exponents, b.scale_exponents, alignment.scales[row]);
-      scales = alignment.scales[row];
-    }
-    MakeFields(Bits<Floats>::bias, least, top[row], scales, alignment.fields[row]);
-  }
+  for (std::size_t row = 0; row < tile_rows; ++row) SetFields(shape, row, top[row], 0, least_narrow_sum, alignment);
 }
 
 /// A fused step in two vectors of columns.
@@ -308,6 +339,49 @@ HWY_INLINE bool FindAllExponents(int least, bool flushes, float* values, std::si
 HWY_ATTR bool FindNarrowExponents(int least, bool flushes, float* values, std::size_t count, std::int8_t* exponents) {
   return FindAllExponents(least, flushes, values, count, exponents);
 }
+/// As near_exponents() does, in vectors of `d`, of which there is a whole number.
+template <typename D>
+HWY_INLINE void MakeNear(D d, const std::int16_t* exponents, std::size_t count, int largest, std::int8_t* near) {
+  const hn::Rebind<std::int8_t, D> d8;
+  const auto base = hn::Set(d, static_cast<std::int16_t>(largest));
+  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
+    const auto x = hn::LoadU(d, exponents + i);
+    const auto below = hn::Max(hn::Sub(x, base), hn::Set(d, farthest_near));
+    const auto is_absent = hn::Eq(x, hn::Set(d, absent_exponent_of<std::int16_t>));
+    hn::StoreU(hn::DemoteTo(d8, hn::IfThenElse(is_absent, hn::Set(d, absent_near), below)), d8, near + i);
+  }
+}
+HWY_ATTR void NearExponents(const std::int16_t* exponents, std::size_t count, int largest, std::int8_t* near) {
+  const Shorts d;
+  const std::size_t whole = count / hn::Lanes(d) * hn::Lanes(d);
+  MakeNear(d, exponents, whole, largest, near);
+  MakeNear(hn::CappedTag<std::int16_t, 1>(), exponents + whole, count - whole, largest, near + whole);
+}
+
+/// Widens a range by exponents, in vectors of `d`, of which there is a whole number.
+template <typename D>
+HWY_INLINE void Widen(D d, const std::int16_t* exponents, std::size_t count, ExponentRange& range) {
+  auto low = hn::Set(d, static_cast<std::int16_t>(range.low));
+  auto high = hn::Set(d, static_cast<std::int16_t>(range.high));
+  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
+    const auto x = hn::LoadU(d, exponents + i);
+    const auto is_absent = hn::Eq(x, hn::Set(d, absent_exponent_of<std::int16_t>));
+    low = hn::Min(low, hn::IfThenElse(is_absent, low, x));
+    high = hn::Max(high, x);
+  }
+  alignas(64) std::int16_t lanes[hn::MaxLanes(d)];
+  hn::Store(low, d, lanes);
+  range.low = *std::min_element(lanes, lanes + hn::Lanes(d));
+  hn::Store(high, d, lanes);
+  range.high = *std::max_element(lanes, lanes + hn::Lanes(d));
+}
+HWY_ATTR void RangeOf(const std::int16_t* exponents, std::size_t count, ExponentRange& range) {
+  const Shorts d;
+  const std::size_t whole = count / hn::Lanes(d) * hn::Lanes(d);
+  Widen(d, exponents, whole, range);
+  Widen(hn::CappedTag<std::int16_t, 1>(), exponents + whole, count - whole, range);
+}
+
 HWY_ATTR bool FindWideExponents(int least, bool flushes, float* values, std::size_t count, std::int16_t* exponents) {
   return FindAllExponents(least, flushes, values, count, exponents);
 }
@@ -322,6 +396,8 @@ HWY_EXPORT(FuseNarrow);
 HWY_EXPORT(Fuse);
 HWY_EXPORT(FindNarrowExponents);
 HWY_EXPORT(FindWideExponents);
+HWY_EXPORT(NearExponents);
+HWY_EXPORT(RangeOf);
 
 void fuse(const FuseShape& shape, const NarrowRows& a, const NarrowFactors& b, float* accumulators) {
   HWY_DYNAMIC_DISPATCH(FuseNarrow)(shape, a, b, accumulators);
@@ -334,6 +410,14 @@ bool find_exponents(int least, bool flushes, std::span<float> values, std::int8_
 }
 bool find_exponents(int least, bool flushes, std::span<float> values, std::int16_t* exponents) {
   return HWY_DYNAMIC_DISPATCH(FindWideExponents)(least, flushes, values.data(), values.size(), exponents);
+}
+ExponentRange range_of(std::span<const std::int16_t> exponents) {
+  ExponentRange range{-absent_exponent_of<std::int16_t>, absent_exponent_of<std::int16_t>};
+  HWY_DYNAMIC_DISPATCH(RangeOf)(exponents.data(), exponents.size(), range);
+  return range;
+}
+void near_exponents(std::span<const std::int16_t> exponents, int largest, std::int8_t* near) {
+  HWY_DYNAMIC_DISPATCH(NearExponents)(exponents.data(), exponents.size(), largest, near);
 }
 
 }  // namespace fp8lab

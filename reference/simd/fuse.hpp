@@ -49,12 +49,14 @@ template <typename Exponent>
 struct FactorsOf {
   const float* values;
   const Exponent* exponents;
+  const std::int8_t* near;              ///< the same in a byte, as near_exponents() makes them; narrow ones as they are
   const double* scales;                 ///< one a block
   const std::int16_t* scale_exponents;  ///< likewise
   const std::uint16_t* nonzero;         ///< one a group: bit k is set where its k-th factor is not zero
   /// For fuse_small(): as [k][2][width] the exponents of the last places of positive factors, and of negative ones.
   const std::int8_t* lasts;
-  bool special;  ///< there may be an infinity or a NaN among the values
+  bool special;   ///< there may be an infinity or a NaN among the values
+  int near_base;  ///< what is added to near ones; 0 for narrow ones
 
   /// Returns the last places from number `element` on, null where there are none.
   [[nodiscard]] const std::int8_t* lasts_from(std::size_t element) const {
@@ -66,18 +68,26 @@ struct FactorsOf {
 template <typename Exponent>
 struct RowsOf {
   FactorsOf<Exponent> first;
-  const std::uint8_t* special;  ///< of each row
+  const std::uint8_t* special;     ///< of each row
+  const std::int16_t* near_bases;  ///< likewise; null for narrow ones
   std::size_t count;
   std::size_t elements, blocks, groups, specials;  ///< from a row to the next
 
   [[nodiscard]] FactorsOf<Exponent> operator[](std::size_t row) const {
-    return {first.values + row * elements,        first.exponents + row * elements, first.scales + row * blocks,
-            first.scale_exponents + row * blocks, first.nonzero + row * groups,     first.lasts_from(row * elements),
-            special[row * specials] != 0};
+    return {first.values + row * elements,
+            first.exponents + row * elements,
+            first.near + row * elements,
+            first.scales + row * blocks,
+            first.scale_exponents + row * blocks,
+            first.nonzero + row * groups,
+            first.lasts_from(row * elements),
+            special[row * specials] != 0,
+            near_bases == nullptr ? 0 : near_bases[row]};
   }
   /// One of them.
   [[nodiscard]] RowsOf only(std::size_t row) const {
-    return {(*this)[row], special + row * specials, 1, elements, blocks, groups, specials};
+    const std::int16_t* const base = near_bases == nullptr ? nullptr : near_bases + row;
+    return {(*this)[row], special + row * specials, base, 1, elements, blocks, groups, specials};
   }
 };
 
@@ -99,6 +109,10 @@ inline constexpr std::int16_t absent_exponent_of<std::int16_t> = -2000;
 /// Sums of two narrow exponents are no less, unless one is absent.
 inline constexpr std::int8_t least_narrow_sum = -32;
 
+/// Near exponents: what is further below the largest one counts as this far; what is absent, as that far.
+inline constexpr std::int8_t farthest_near = -31;
+inline constexpr std::int8_t absent_near = -64;
+
 /// Products and scales, all in all, that fuse() takes have exponents in [-limit, limit].
 inline constexpr int fuse_exponent_limit = 100;
 
@@ -110,11 +124,13 @@ template <typename Exponent>
   const std::size_t block = shape.block == 0 ? 0 : k / shape.block;
   return {x.values + k * width,
           x.exponents + k * width,
+          x.near + k * width,
           x.scales + block * width,
           x.scale_exponents + block * width,
           x.nonzero,
           x.lasts_from(k * width),
-          x.special};
+          x.special,
+          x.near_base};
 }
 
 /// accumulators = what the instruction makes of them: tile_columns float32 numbers a row, NaN as it comes; of an odd
@@ -131,6 +147,13 @@ void fuse_wide(const FuseShape& shape, const WideRows& a, const WideFactors& b, 
 /// absent. Returns whether there is one of the latter two. `flushes`: makes subnormal values zero first.
 bool find_exponents(int least, bool flushes, std::span<float> values, std::int8_t* exponents);
 bool find_exponents(int least, bool flushes, std::span<float> values, std::int16_t* exponents);
+/// The least and the largest exponent; `low` is above `high` where there is none.
+struct ExponentRange {
+  int low, high;
+};
+ExponentRange range_of(std::span<const std::int16_t> exponents);
+/// Makes of exponents how far they are below the largest.
+void near_exponents(std::span<const std::int16_t> exponents, int largest, std::int8_t* near);
 /// result = c + the products of a and b, whose elements are tile_columns apart, rounded once; unless there is an
 /// infinity or a NaN, which leave it as it is.
 void exact_step(std::size_t products, const float* a, const float* b, float c, float& result);

@@ -90,8 +90,8 @@ HWY_INLINE void SumInFloats(const FuseShape& shape, const FactorsOf<Exponent> (&
     LargestExponents(products, a[0].exponents + first, a[1].exponents + first, b.exponents + first * tile_columns,
                      top[0], top[1]);
     for (std::size_t row = 0; row < tile_rows; ++row) {
-      MakeFields(Bits<Doubles>::bias, no_product, top[row], nullptr, sums.fields[sum][row]);
-      MakeFields(Bits<Floats>::bias, -fuse_exponent_limit, top[row], nullptr, fields[row]);
+      MakeFields({Bits<Doubles>::bias, no_product}, top[row], nullptr, sums.fields[sum][row]);
+      MakeFields({Bits<Floats>::bias, -fuse_exponent_limit}, top[row], nullptr, fields[row]);
     }
     for (std::size_t column = 0; column < tile_columns; column += 2 * hn::Lanes(d)) {
       Quad<Floats> units;
@@ -124,7 +124,7 @@ HWY_INLINE void SumInDoubles(const FuseShape& shape, const FactorsOf<Exponent> (
     LargestExponents(products, a[0].exponents + first, a[1].exponents + first, b.exponents + first * tile_columns,
                      top[0], top[1]);
     for (std::size_t row = 0; row < tile_rows; ++row) {
-      MakeFields(Bits<Doubles>::bias, no_product, top[row], nullptr, sums.fields[sum][row]);
+      MakeFields({Bits<Doubles>::bias, no_product}, top[row], nullptr, sums.fields[sum][row]);
     }
     for (std::size_t column = 0; column < tile_columns; column += hn::Lanes(d)) {
       for (std::size_t row = 0; row < tile_rows; ++row) {

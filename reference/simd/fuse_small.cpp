@@ -30,11 +30,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// Rows at a time, as many as there are registers for.
 constexpr std::size_t small_rows = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
 
-/// Passes of a loop at a time, so that the processor can foresee its end.
-constexpr std::size_t unrolled = 8;
-
-using Bytes = hn::CappedTag<std::int8_t, tile_columns>;
-
 /// A row in a step.
 struct SmallRow {
   const float* factors;
@@ -48,13 +43,6 @@ struct SmallRow {
   alignas(64) float sums[tile_columns];
   alignas(64) std::int8_t more[tile_columns];  // units
 };
-
-/// The lowest byte of each lane in its four bytes.
-HWY_INLINE hn::Vec<Ints> FourBytes(hn::Vec<Ints> byte) {
-  alignas(16) static constexpr std::uint8_t lowest[16] = {0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12};
-  const hn::Repartition<std::uint8_t, Ints> d;
-  return hn::BitCast(Ints(), hn::TableLookupBytes(hn::BitCast(d, byte), hn::LoadDup128(d, lowest)));
-}
 
 HWY_INLINE void Prepare(std::size_t products, const NarrowFactors& a, SmallRow& row) {
   const Floats d;

@@ -79,7 +79,7 @@ HWY_INLINE void Step(const FuseShape& shape, const FactorsOf<Exponent> (&a)[tile
   const int least = std::max(shape.least_exponent, least_exponent);
   for (std::size_t row = 0; row < tile_rows; ++row) {
     if (shape.block != 0) AddScaleExponents(*a[row].scale_exponents, b.scale_exponents, scales);
-    MakeFields(Bits<Doubles>::bias, least, top[row], shape.block == 0 ? nullptr : scales, fields[row]);
+    MakeFields({Bits<Doubles>::bias, least}, top[row], shape.block == 0 ? nullptr : scales, fields[row]);
   }
   const std::size_t lanes = hn::Lanes(d);
   for (std::size_t column = 0; column < tile_columns; column += 2 * lanes) {

@@ -125,11 +125,6 @@ class LineArrays {
   std::size_t used_ = 0;
 };
 
-/// The least and the largest of some exponents and 0.
-struct ExponentRange {
-  int low, high;
-};
-
 /// Rows of an operand as the vector code takes them, `width` rows side by side: [tile][k][width]. The rest is zeros. It
 /// holds `depth` elements of K, a multiple of the instruction's.
 template <typename Exponent>
@@ -155,6 +150,7 @@ class Packed {
         memory_(bytes()),
         values_(memory_.template take<float>(elements())),
         exponents_(memory_.template take<Exponent>(elements())),
+        near_(memory_.template take<std::int8_t>(near_elements())),
         scales_(memory_.template take<double>(tiles * blocks_ * width)),
         scale_exponents_(memory_.template take<std::int16_t>(tiles * blocks_ * width)),
         nonzero_(memory_.template take<std::uint16_t>(tiles * groups_ * width)),
@@ -162,6 +158,7 @@ class Packed {
         special_(memory_.template take<std::uint8_t>(tiles * per_tile_)),
         of_elements_(memory_.template take<ExponentRange>(tiles)),
         of_scales_(memory_.template take<ExponentRange>(tiles)),
+        near_bases_(memory_.template take<std::int16_t>(is_wide ? tiles : 0)),
         positions_(memory_.template take<std::size_t>(k_)) {
     if (tiles == 0) return;
     for (std::size_t k = 0; k < k_; ++k) positions_[k] = position(operand.model(), k) * width;
@@ -186,7 +183,7 @@ class Packed {
       for (std::size_t i = 0; groups_ != 0 && i < count; ++i) find_nonzero(place(i));
     }
     if (blocks_ != 0) pack_scales(tile, first, count, from / block_, end / block_);
-    if constexpr (sizeof(Exponent) == 2) find_range(tile);
+    if constexpr (is_wide) look_at_exponents(tile);
   }
 
   /// The factors of a tile that instruction number `instruction` takes.
@@ -196,19 +193,22 @@ class Packed {
     const std::size_t group = groups_ == 0 ? 0 : (tile * groups_ + instruction * k_ / group_) * width_;
     return {values_.data() + element,
             exponents_.data() + element,
+            near_of(element),
             scales_.data() + block,
             scale_exponents_.data() + block,
             nonzero_.data() + group,
             lasts_.empty() ? nullptr : lasts_.data() + 2 * element,
-            special_[tile * per_tile_ + instruction] != 0};
+            special_[tile * per_tile_ + instruction] != 0,
+            is_wide ? near_bases_[tile] : 0};
   }
   /// The factors of all tiles that it takes, where tiles are of one row each.
   [[nodiscard]] RowsOf<Exponent> rows_at(std::size_t instruction) const {
-    return {at(0, instruction), &special_[instruction], tiles_, depth_, blocks_, groups_, per_tile_};
+    const std::int16_t* const bases = is_wide ? near_bases_.data() : nullptr;
+    return {at(0, instruction), &special_[instruction], bases, tiles_, depth_, blocks_, groups_, per_tile_};
   }
   /// Whether fuse() takes tile `own` and one of `other` with all their exponents.
   [[nodiscard]] bool within_limits(std::size_t own, const Packed& other, std::size_t tile) const {
-    if constexpr (sizeof(Exponent) == 1) return true;
+    if constexpr (!is_wide) return true;
     const int low = of_elements_[own].low + other.of_elements_[tile].low;
     const int high = of_elements_[own].high + other.of_elements_[tile].high;
     const int low_scale = of_scales_[own].low + other.of_scales_[tile].low;
@@ -217,11 +217,21 @@ class Packed {
   }
 
  private:
+  static constexpr bool is_wide = sizeof(Exponent) == 2;
   [[nodiscard]] std::size_t elements() const { return tiles_ * depth_ * width_; }
+  [[nodiscard]] std::size_t near_elements() const { return is_wide ? elements() : 0; }
+  [[nodiscard]] const std::int8_t* near_of(std::size_t element) const {
+    if constexpr (is_wide) {
+      return near_.data() + element;
+    } else {
+      return exponents_.data() + element;
+    }
+  }
   /// The memory that the arrays take.
   [[nodiscard]] std::size_t bytes() const {
     const std::size_t scales = tiles_ * blocks_ * width_;
     return LineArrays::bytes<float>(elements()) + LineArrays::bytes<Exponent>(elements()) +
+           LineArrays::bytes<std::int8_t>(near_elements()) + LineArrays::bytes<std::int16_t>(is_wide ? tiles_ : 0) +
            LineArrays::bytes<double>(scales) + LineArrays::bytes<std::int16_t>(scales) +
            LineArrays::bytes<std::uint16_t>(tiles_ * groups_ * width_) +
            LineArrays::bytes<std::int8_t>(has_lasts_ ? 2 * elements() : 0) +
@@ -335,18 +345,18 @@ class Packed {
     float* const values = values_.data() + (tile * depth_ + block * block_) * width_ + i;
     for (std::size_t k = 0; k < block_; ++k) values[k * width_] *= scale;
   }
-  void find_range(std::size_t tile) {
-    const auto range = [&](const auto& exponents, std::size_t count) {
-      std::int16_t low = 0;
-      std::int16_t high = 0;
-      for (const std::int16_t x : std::span(exponents).subspan(tile * count, count)) {
-        low = std::min(low, x == absent_exponent_of<std::int16_t> ? std::int16_t{0} : x);
-        high = std::max(high, x);
-      }
-      return ExponentRange{low, high};
-    };
-    of_elements_[tile] = range(exponents_, depth_ * width_);
-    of_scales_[tile] = range(scale_exponents_, blocks_ * width_);
+  void look_at_exponents(std::size_t tile) {
+    const std::size_t elements = depth_ * width_;
+    const std::size_t scales = blocks_ * width_;
+    const auto exponents = exponents_.subspan(tile * elements, elements);
+    const ExponentRange range = range_of(exponents);
+    near_exponents(exponents, range.high, &near_[tile * elements]);
+    near_bases_[tile] = static_cast<std::int16_t>(range.high);
+    of_elements_[tile] = with_zero(range);
+    of_scales_[tile] = with_zero(range_of(scale_exponents_.subspan(tile * scales, scales)));
+  }
+  static ExponentRange with_zero(const ExponentRange& range) {
+    return {std::min(range.low, 0), std::max(range.high, 0)};
   }
 
   const FactorReader& operand_;
@@ -358,13 +368,16 @@ class Packed {
   LineArrays memory_;  // of all that follow
   std::span<float> values_;
   std::span<Exponent> exponents_;
+  std::span<std::int8_t> near_;  // of wide ones, as near_exponents() makes them
   std::span<double> scales_;
   std::span<std::int16_t> scale_exponents_;
   std::span<std::uint16_t> nonzero_;                  // one a group: bit k is set where its k-th factor is not zero
   std::span<std::int8_t> lasts_;                      // empty where nothing needs them
   std::span<std::uint8_t> special_;                   // one an instruction: whether there is an infinity or a NaN
   std::span<ExponentRange> of_elements_, of_scales_;  // one a tile
-  std::span<std::size_t> positions_;                  // indexed by the instruction's k; times the width
+  std::span<std::int16_t> near_bases_;                // likewise
+  std::span<std::size_t> positions_;                  // indexed by the instruction's k; times the width. Last: vectors
+                                                      // are loaded from the ends of arrays on
   std::shared_ptr<const ElementsOfBytes<Exponent>> of_bytes_;
 };
 

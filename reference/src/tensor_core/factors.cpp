@@ -182,6 +182,10 @@ void FactorReader::read_rows(std::size_t row, std::size_t k, std::span<float> va
 void FactorReader::read(std::size_t start, std::size_t stride, std::span<float> values) const {
   const auto read = [&](const auto* elements, const auto& value_of) {
     elements += start;
+    if (stride == 1) {  // which the compiler makes vector code of
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = value_of(elements[i]);
+      return;
+    }
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = value_of(elements[i * stride]);
   };
   if (const auto* floats = std::get_if<std::span<const float>>(&operand_.elements)) {

@@ -55,6 +55,44 @@ TEST_CASE("an accumulator may start from c, also from a tiny one, which zeros co
   }
 }
 
+/// Rows whose first instruction has exponents up to `below` under those of its second or third one, where the other
+/// operand has zeros: sums are the first instruction's.
+Codes codes_below(Random& random, const MmaModel& model, const Format& format, std::size_t rows, int below,
+                  std::size_t large) {
+  const int one = format.bias;
+  Codes codes;
+  for (std::size_t i = 0; i < rows; ++i) {
+    for (std::size_t k = 0; k < 3 * static_cast<std::size_t>(model.k()); ++k) {
+      const std::size_t instruction = k / static_cast<std::size_t>(model.k());
+      if (instruction == 0) codes.push_back(code_between(random, format, one - below, one - below + 4, true));
+      if (instruction != 0) codes.push_back(instruction == large ? code_between(random, format, one, one, false) : 0);
+    }
+  }
+  return codes;
+}
+
+TEST_CASE("terms are aligned by their largest exponent, however far below the operands' largest ones it is") {
+  for (const MmaModel& model : models) {
+    const Format format = model.operands.front();
+    if (model.k() == 0 || model.is_fp64() || model.scales || format.exponent_bits != 8) continue;
+    Random random(3);
+    for (const auto& [a, b] : {std::pair(20, 5), {27, 0}, {0, 29}, {15, 16}, {16, 17}, {31, 0}, {0, 33}, {34, 34}}) {
+      GemmProblem p{model,        3,     2, 3 * static_cast<std::size_t>(model.k()), {}, {}, {}, {}, {{}, format},
+                    {{}, format}, format};
+      p.left = codes_below(random, model, format, p.rows, a, 1);
+      p.right = codes_below(random, model, format, p.columns, b, 2);
+      p.left_elements = Elements(p.left, format);
+      p.right_elements = Elements(p.right, format);
+      std::vector<float> out(p.rows * p.columns);
+      gemm({.model = model}, p.a(), p.b(), out);
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        INFO(model.name << " " << a << " and " << b << " below, element " << i);
+        CHECK(bits(out[i]) == bits(p.slow(i / p.columns, i % p.columns, 0)));
+      }
+    }
+  }
+}
+
 TEST_CASE("an infinite accumulator stays infinite beside an infinite product, however small the scales") {
   const UnforceTarget guard;
   std::vector<std::uint8_t> codes(32, 0x3C);
