@@ -110,5 +110,27 @@ TEST_CASE("codes that equal casts leave unexplained are those of a comparison") 
   }
 }
 
+TEST_CASE("a comparison that ended early is not taken for a whole one") {
+  constexpr std::size_t rows = 1024;  // several pieces of a thread
+  const std::vector<float> x(rows * columns_of_suspects, 1.0F);
+  const MatrixView view(std::span<const float>(x), rows, columns_of_suspects);
+  Quantized q = quantize(view, find_recipe("te_current_scaling").recipe);
+  for (std::size_t i = 0; i < q.codes.size(); i += 100) q.codes[i] ^= 1;
+  const doctor::StoredDump dump(view, {.codes = q.codes, .format = e4m3});
+  const Side side{doctor::Source(view, 1), {}, {}};
+  doctor::ComparedCasts known;
+  Suspect early{.candidate = {named("te_current_scaling")}, .side = &side};
+  Suspect whole = early;
+  doctor::verify(early, dump, known, 1);
+  REQUIRE(early.codes >= 1);
+  REQUIRE(early.codes < (q.codes.size() + 99) / 100);
+  doctor::verify(whole, dump, known);
+  CHECK(whole.codes == (q.codes.size() + 99) / 100);
+  // What is known of a whole one is taken over, and ends nothing early.
+  Suspect again = early;
+  doctor::verify(again, dump, known, 1);
+  CHECK(again.codes == whole.codes);
+}
+
 }  // namespace
 }  // namespace fp8lab::tests

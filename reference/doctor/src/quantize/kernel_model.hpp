@@ -260,7 +260,7 @@ class KernelModel {
   /// `where` takes in where they lie.
   std::uint64_t code_mismatches(const Piece& piece, std::vector<std::uint64_t>* which = nullptr, std::size_t most = 0,
                                 Unexplained* where = nullptr) const;
-  /// What codes are made of, once scales are made; nothing where more happens to elements.
+  /// What codes are made of, once scales are made, simplified; nothing where more happens to elements.
   [[nodiscard]] std::optional<CastOfTiles> cast_of_tiles() const;
   /// How many codes of the dump are the predicted NaN but for its sign.
   [[nodiscard]] std::uint64_t nans_of_other_sign() const;

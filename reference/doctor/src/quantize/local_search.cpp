@@ -138,7 +138,7 @@ bool Search::leaves_less(Suspect& suspect, std::uint64_t limit) {
            one.hypothesis.deviations == suspect.candidate.hypothesis.deviations;
   };
   if (std::ranges::any_of(refuted_, was_refuted)) return false;
-  verify(suspect, dump_, limit);
+  verify(suspect, dump_, compared_, limit);
   if (suspect.all() < limit) return true;
   refuted_.push_back({suspect.side, suspect.candidate.hypothesis, limit});
   return false;

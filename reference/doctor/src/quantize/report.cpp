@@ -141,7 +141,7 @@ void Search::prefer_plain() {
       if (!KernelModel(side->source, own, &dump_).applies()) continue;
       Suspect suspect{.candidate = std::move(one), .side = side};
       if (is_verified(suspect)) continue;
-      verify(suspect, dump_);
+      verify(suspect, dump_, compared_);
       verified_.push_back(std::move(suspect));
     }
   }

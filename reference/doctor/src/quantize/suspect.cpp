@@ -70,31 +70,38 @@ bool ComparedCasts::find(const KernelModel& model, Suspect& suspect) {
   suspect.codes = known->codes;
   suspect.unexplained = known->unexplained;
   suspect.examples = known->examples;
+  std::rotate(known, known + 1, entries_.end());
   return true;
 }
 
 void ComparedCasts::add(const Suspect& suspect) {
-  constexpr std::size_t most = 8;  // factors of tiles may be many
+  constexpr std::size_t most = 64;
+  constexpr std::size_t most_factors = std::size_t{1} << 23;
   if (!sought_) return;
-  if (entries_.size() == most) entries_.erase(entries_.begin());
+  std::size_t factors = sought_->factors.size();
+  std::size_t kept = 0;
+  while (kept + 1 < most && kept < entries_.size()) {
+    factors += entries_[entries_.size() - kept - 1].cast.factors.size();
+    if (factors > most_factors) break;
+    ++kept;
+  }
+  entries_.erase(entries_.begin(), entries_.end() - static_cast<std::ptrdiff_t>(kept));
   entries_.push_back({std::move(*sought_), suspect.codes, suspect.unexplained, suspect.examples});
 }
 
-void verify(Suspect& suspect, const StoredDump& dump, std::uint64_t enough) {
-  const KernelModel model(suspect.side->source, suspect.candidate.hypothesis, &dump);
-  model.complete();
-  compare_codes(suspect, model, enough);
-  if (suspect.codes < enough) compare_scales(suspect, model);
+void verify(Suspect& suspect, const StoredDump& dump) {
+  ComparedCasts none;
+  verify(suspect, dump, none);
 }
 
-void verify(Suspect& suspect, const StoredDump& dump, ComparedCasts& known) {
+void verify(Suspect& suspect, const StoredDump& dump, ComparedCasts& known, std::uint64_t enough) {
   const KernelModel model(suspect.side->source, suspect.candidate.hypothesis, &dump);
   model.complete();
   if (!known.find(model, suspect)) {
-    compare_codes(suspect, model, std::numeric_limits<std::uint64_t>::max());
-    known.add(suspect);
+    compare_codes(suspect, model, enough);
+    if (suspect.codes < enough) known.add(suspect);
   }
-  compare_scales(suspect, model);
+  if (suspect.codes < enough) compare_scales(suspect, model);
 }
 
 }  // namespace fp8lab::doctor

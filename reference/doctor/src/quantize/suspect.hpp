@@ -64,14 +64,15 @@ class ComparedCasts {
     std::vector<std::uint64_t> examples;
   };
 
-  std::vector<Entry> entries_;
+  std::vector<Entry> entries_;  // what was found last comes last
   std::optional<CastOfTiles> sought_;
 };
 
-/// Compares with every element and scale. Ends where `enough` codes are unexplained, of which it then says no more than
-/// that: codes is at least that number.
-void verify(Suspect& suspect, const StoredDump& dump, std::uint64_t enough = std::numeric_limits<std::uint64_t>::max());
-/// Compares with every element and scale, unless `known` says which codes differ.
-void verify(Suspect& suspect, const StoredDump& dump, ComparedCasts& known);
+/// Compares with every element and scale.
+void verify(Suspect& suspect, const StoredDump& dump);
+/// Compares with every element and scale, unless `known` says which codes differ. Ends where `enough` codes are
+/// unexplained, of which it then says no more than that: codes is at least that number.
+void verify(Suspect& suspect, const StoredDump& dump, ComparedCasts& known,
+            std::uint64_t enough = std::numeric_limits<std::uint64_t>::max());
 
 }  // namespace fp8lab::doctor

@@ -15,6 +15,7 @@
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "fp8lab/reference/scaling/scale_rule.hpp"
 #include "fp8lab/reference/scaling/tile_scale.hpp"
+#include "quantize/equal_casts.hpp"
 
 namespace fp8lab::doctor {
 
@@ -129,8 +130,10 @@ std::optional<CastOfTiles> KernelModel::cast_of_tiles() const {
   if (!encoder_ || codes_in_order() == nullptr) return std::nullopt;
   std::vector<std::uint32_t> bits(factors_.size());
   std::memcpy(bits.data(), factors_.data(), factors_.size() * sizeof(float));
-  return CastOfTiles{source_,    codes_in_order(), amaxes_->across, amaxes_->along,
-                     operation_, recipe().format,  recipe().cast,   std::move(bits)};
+  CastOfTiles cast{source_,    codes_in_order(), amaxes_->across, amaxes_->along,
+                   operation_, recipe().format,  recipe().cast,   std::move(bits)};
+  simplify(cast, *amaxes_);
+  return cast;
 }
 
 TileScale KernelModel::made_scale(const Recipe& recipe, const ScaleConstants& constants, float amax) const {
