@@ -132,15 +132,10 @@ std::vector<Suspect> Search::local_suspects() {
 }
 
 bool Search::leaves_less(Suspect& suspect, std::uint64_t limit) {
-  const auto was_refuted = [&](const Refuted& one) {
-    return one.at_least >= limit && one.side == suspect.side &&
-           one.hypothesis.recipe == suspect.candidate.hypothesis.recipe &&
-           one.hypothesis.deviations == suspect.candidate.hypothesis.deviations;
-  };
-  if (std::ranges::any_of(refuted_, was_refuted)) return false;
+  if (refuted_.leaves(suspect, limit)) return false;
   verify(suspect, dump_, compared_, limit);
   if (suspect.all() < limit) return true;
-  refuted_.push_back({suspect.side, suspect.candidate.hypothesis, limit});
+  refuted_.add(suspect, limit);
   return false;
 }
 

@@ -137,13 +137,7 @@ class Search {
   std::vector<Side> sides_;
   std::vector<Suspect> kept_;      // by the sample
   std::vector<Suspect> verified_;  // by everything, the best first
-  /// What leaves that many codes and scales, or more.
-  struct Refuted {
-    const Side* side;
-    Hypothesis hypothesis;
-    std::uint64_t at_least;
-  };
-  std::vector<Refuted> refuted_;
+  RefutedBefore refuted_;
   OfferedBefore offered_;
   ComparedCasts compared_;
   std::optional<FactorInterval> factor_;

@@ -89,6 +89,19 @@ void ComparedCasts::add(const Suspect& suspect) {
   entries_.push_back({std::move(*sought_), suspect.codes, suspect.unexplained, suspect.examples});
 }
 
+bool RefutedBefore::leaves(const Suspect& suspect, std::uint64_t limit) const {
+  const Hypothesis& own = suspect.candidate.hypothesis;
+  return std::ranges::any_of(entries_, [&](const Entry& one) {
+    return one.at_least >= limit && one.side == suspect.side && one.recipe == own.recipe &&
+           one.deviations == own.deviations;
+  });
+}
+
+void RefutedBefore::add(const Suspect& suspect, std::uint64_t at_least) {
+  const Hypothesis& own = suspect.candidate.hypothesis;
+  entries_.push_back({suspect.side, own.recipe, own.deviations, at_least});
+}
+
 void verify(Suspect& suspect, const StoredDump& dump) {
   ComparedCasts none;
   verify(suspect, dump, none);

@@ -68,6 +68,24 @@ class ComparedCasts {
   std::optional<CastOfTiles> sought_;
 };
 
+/// Remembers what was compared with everything and leaves too much.
+class RefutedBefore {
+ public:
+  /// Whether it is known to leave that many codes and scales, or more.
+  [[nodiscard]] bool leaves(const Suspect& suspect, std::uint64_t limit) const;
+  void add(const Suspect& suspect, std::uint64_t at_least);
+
+ private:
+  struct Entry {
+    const Side* side;
+    Recipe recipe;
+    std::vector<Deviation> deviations;
+    std::uint64_t at_least;
+  };
+
+  std::vector<Entry> entries_;
+};
+
 /// Compares with every element and scale.
 void verify(Suspect& suspect, const StoredDump& dump);
 /// Compares with every element and scale, unless `known` says which codes differ. Ends where `enough` codes are
