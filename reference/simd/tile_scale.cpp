@@ -266,27 +266,90 @@ HWY_ATTR std::uint32_t BlockScales(const BlockConstants& block, const std::uint3
   return BlockScalesBy<over, none>(block, amaxes, count, out);
 }
 
-/// The scale's code is that of amax * factor in E4M3, rounded to nearest even by adding the power of two whose ulp is
-/// the spacing: the multiple that is left in its low bits, and its exponent, make the code.
+/// product_under_tensors().
+HWY_INLINE Float ProductUnderTensors(const NvFp4Constants& nvfp4, Float amax) {
+  const Floats df;
+  const auto quotient = [&] { return hn::Div(amax, hn::Set(df, nvfp4.largest)); };
+  switch (nvfp4.product) {
+    case BlockProduct::amax_times_scale: break;
+    case BlockProduct::scale_times_amax:
+      return hn::Mul(hn::Set(df, nvfp4.scale), hn::Mul(amax, hn::Set(df, nvfp4.inverse_largest)));
+    case BlockProduct::scale_times_quotient: return hn::Mul(hn::Set(df, nvfp4.scale), quotient());
+    case BlockProduct::quotient_over_inverse: return hn::Div(quotient(), hn::Set(df, nvfp4.scale_inv));
+    case BlockProduct::amax_over_inverse: return hn::Div(amax, hn::Set(df, nvfp4.largest * nvfp4.scale_inv));
+    case BlockProduct::quotient_over_quotient: {
+      const auto own = quotient();
+      const bool has_one = nvfp4.zero_amax == SpecialScale::one;
+      const auto made = has_one ? hn::IfThenElse(hn::Eq(own, hn::Zero(df)), hn::Set(df, 1.0F), own) : own;
+      return hn::Div(hn::Mul(made, hn::Set(df, nvfp4.tensor_range)), hn::Set(df, nvfp4.tensor_quotient));
+    }
+  }
+  return hn::Mul(amax, hn::Set(df, nvfp4.scale * nvfp4.inverse_largest));
+}
+
+/// limited_bfloat16() of what is not negative.
+HWY_INLINE Float LimitedBFloat16(Float x) {
+  const auto most = hn::Set(Floats(), 0x1.FEp127F);
+  const auto bits = Bits(hn::IfThenElse(hn::Lt(x, most), x, most));
+  const auto is_odd = hn::And(hn::ShiftRight<16>(bits), Number(1));
+  return FromBits(hn::And(hn::Add(bits, hn::Add(is_odd, Number(0x7FFF))), Number(-0x10000)));
+}
+
+/// The factor of elements for a tile's scale d.
+HWY_INLINE Float FactorUnderTensors(const NvFp4Constants& nvfp4, Float amax, Float product, Float d) {
+  const Floats df;
+  const auto scale = hn::Set(df, nvfp4.scale);
+  const auto one = hn::Set(df, 1.0F);
+  const auto inverse = [&] { return hn::Div(one, hn::Mul(d, hn::Set(df, nvfp4.scale_inv))); };
+  const auto unless_zero = [&](Float x, Float factor) {
+    return hn::IfThenElse(hn::Eq(x, hn::Zero(df)), hn::Zero(df), factor);
+  };
+  switch (nvfp4.factor) {
+    case BlockFactor::inverse_of_product: break;
+    case BlockFactor::inverse_of_product_or_zero: return unless_zero(d, inverse());
+    case BlockFactor::inverse_of_product_by_amax: return unless_zero(amax, inverse());
+    case BlockFactor::inverse_of_product_by_product: return unless_zero(product, inverse());
+    case BlockFactor::scale_over_block: return hn::Div(scale, d);
+    case BlockFactor::scale_over_block_bfloat16: return LimitedBFloat16(hn::Div(scale, d));
+    case BlockFactor::scale_times_inverse_or_zero: return unless_zero(d, hn::Mul(scale, hn::Div(one, d)));
+    case BlockFactor::product: return hn::Mul(d, hn::Set(df, nvfp4.scale_inv));
+    case BlockFactor::block_over_scale: return hn::Div(d, scale);
+  }
+  // The smaller of the two, and where the quotient is NaN.
+  const auto largest_float = FromBits(Number(0x7F7FFFFF));
+  const auto quotient = inverse();
+  return hn::IfThenElse(hn::Le(quotient, largest_float), quotient, largest_float);
+}
+
+/// scale_under_tensors(). The product is rounded to E4M3, nearest even, by adding the power of two whose ulp is the
+/// spacing: the multiple that is left in its low bits, and its exponent, make the code.
 HWY_ATTR std::uint32_t NvFp4Scales(const NvFp4Constants& nvfp4, const std::uint32_t* amaxes, std::size_t count,
                                    const TileScaleArrays& out) {
   constexpr int spacings = 20;  // powers of two from a binade to what rounds there: a float32 has that many bits more
   const Floats df;
-  const auto largest_float = FromBits(Number(0x7F7FFFFF));
+  const auto least = hn::Set(df, nvfp4.least);
+  const bool has_one = nvfp4.zero_amax == SpecialScale::one && nvfp4.product != BlockProduct::quotient_over_quotient;
+  const bool has_epsilon = nvfp4.zero_amax == SpecialScale::type_epsilon;
   return ForTiles(amaxes, count, out, [&](Integer amax, const Outputs& to) HWY_ATTR {
-    const auto product = hn::Mul(FromBits(amax), hn::Set(df, nvfp4.factor));
-    const auto limited = hn::Min(Bits(product), Bits(hn::Set(df, 448.0F)));
+    const auto product = ProductUnderTensors(nvfp4, FromBits(amax));
+    auto encoded = product;
+    if (has_one) encoded = hn::IfThenElse(hn::Eq(product, hn::Zero(df)), hn::Set(df, 1.0F), encoded);
+    encoded = hn::IfThenElse(hn::Lt(encoded, least), least, encoded);
+    const auto limited = hn::Min(Bits(encoded), Bits(hn::Set(df, 448.0F)));
     const auto binade = hn::Max(hn::And(limited, Number(0x7F800000)), Bits(hn::Set(df, 0x1p-6F)));
     const auto magic = FromBits(hn::Add(binade, Number(spacings << 23)));
     const auto sum = hn::Add(FromBits(limited), magic);
     const auto field = hn::Sub(hn::ShiftRight<20>(Bits(magic)), Number((121 + spacings) << 3));
     const auto multiple = hn::Sub(Bits(sum), Bits(magic));
-    const auto is_nan = hn::IsNaN(product);
-    const auto code = hn::IfThenElse(hn::RebindMask(Integers(), is_nan), Number(0x7F), hn::Add(field, multiple));
-    const auto decoded = hn::IfThenElse(is_nan, FromBits(Number(0x7FC00000)), hn::Sub(sum, magic));
-    const auto inverse = hn::Div(hn::Set(df, 1.0F), hn::Mul(decoded, hn::Set(df, nvfp4.decode_scale)));
-    // The smaller of the two, and where the quotient is NaN.
-    const auto factor = hn::IfThenElse(hn::Le(inverse, largest_float), inverse, largest_float);
+    const auto is_nan = hn::IsNaN(encoded);
+    auto code = hn::IfThenElse(hn::RebindMask(Integers(), is_nan), Number(0x7F), hn::Add(field, multiple));
+    auto decoded = hn::IfThenElse(is_nan, FromBits(Number(0x7FC00000)), hn::Sub(sum, magic));
+    if (has_epsilon) {
+      const auto is_zero = hn::Eq(decoded, hn::Zero(df));
+      code = hn::IfThenElse(hn::RebindMask(Integers(), is_zero), Number(e4m3_epsilon), code);
+      decoded = hn::IfThenElse(is_zero, hn::Set(df, 0.125F), decoded);
+    }
+    const auto factor = FactorUnderTensors(nvfp4, FromBits(amax), product, decoded);
     hn::StoreU(factor, df, to.factors);
     hn::StoreU(decoded, df, to.scale_inv);
     hn::StoreU(hn::TruncateTo(Bytes(), hn::BitCast(Words(), code)), Bytes(), to.codes);

@@ -31,8 +31,13 @@ struct BlockConstants {
 };
 /// The constants for scales of E4M3 under a tensor's.
 struct NvFp4Constants {
-  float factor;        // of an amax, before it is encoded
-  float decode_scale;  // of what that decodes to
+  BlockProduct product;
+  BlockFactor factor;
+  SpecialScale zero_amax;
+  float largest, inverse_largest;  // and fl(1 / largest)
+  float scale, scale_inv;          // of the tensor
+  float tensor_range, tensor_quotient;
+  float least;  // of what is encoded
 };
 
 // tile_scales(); what an array of `out` gets that the recipe has no use for is open.

@@ -112,9 +112,21 @@ bool block_constants(const Recipe& r, const ScaleConstants& constants, BlockCons
   return true;
 }
 
-bool is_nvfp4(const Recipe& r) {
-  return r.tensor_scale == TensorScaleRule::largest_over_amax && r.block_product == BlockProduct::amax_times_scale &&
-         r.block_factor == BlockFactor::inverse_of_product && r.zero_amax == SpecialScale::computed;
+/// The rule as vector code for E4M3 under a tensor's scale has it, if it has.
+bool nvfp4_constants(const Recipe& r, const ScaleConstants& constants, NvFp4Constants& nvfp4) {
+  if (r.tensor_scale == TensorScaleRule::none || r.flush_subnormal_amax) return false;
+  if (type_of(r.arithmetic, constants.input_type) != binary32) return false;
+  nvfp4 = {.product = r.block_product,
+           .factor = r.block_factor,
+           .zero_amax = r.zero_amax,
+           .largest = constants.largest,
+           .inverse_largest = constants.inverse_largest,
+           .scale = constants.tensor_scale,
+           .scale_inv = constants.tensor_scale_inv,
+           .tensor_range = r.tensor_range,
+           .tensor_quotient = constants.tensor_quotient,
+           .least = r.least_scale_inv};
+  return true;
 }
 
 }  // namespace
@@ -127,12 +139,12 @@ std::uint32_t tile_scales(const Recipe& recipe, std::span<const std::uint32_t> a
                           const TileScaleArrays& out) {
   const DefaultEnvironment environment;
   const ScaleConstants constants = scale_constants(recipe, tensor);
-  if (!vector_code_allowed() || !has_usual_parts(recipe, constants)) return scale_each(recipe, constants, amaxes, out);
-  if (is_nvfp4(recipe)) {
-    return nvfp4_scales_vector(
-        {.factor = constants.tensor_scale * constants.inverse_largest, .decode_scale = constants.tensor_scale_inv},
-        amaxes.data(), amaxes.size(), out);
+  if (!vector_code_allowed()) return scale_each(recipe, constants, amaxes, out);
+  NvFp4Constants nvfp4{};
+  if (nvfp4_constants(recipe, constants, nvfp4)) {
+    return nvfp4_scales_vector(nvfp4, amaxes.data(), amaxes.size(), out);
   }
+  if (!has_usual_parts(recipe, constants)) return scale_each(recipe, constants, amaxes, out);
   MxConstants mx{};
   if (mx_constants(recipe, constants, mx)) return mx_scales_vector(mx, amaxes.data(), amaxes.size(), out);
   BlockConstants block{};

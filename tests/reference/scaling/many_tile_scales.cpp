@@ -49,6 +49,37 @@ TEST_CASE("scales of many tiles are those of each, on every target") {
   }
 }
 
+TEST_CASE("scales under a tensor's are those of each, whatever makes products and factors, on every target") {
+  const UnforceTarget at_end;
+  std::vector<std::uint32_t> amaxes{0};
+  const std::vector<std::uint32_t> all = edge_amaxes();
+  for (std::size_t i = 0; i < all.size(); i += 5) amaxes.push_back(all[i]);
+  std::vector<Recipe> recipes;
+  for (const NamedRecipe& named : fp8lab::recipes()) {
+    if (named.recipe.tensor_scale != TensorScaleRule::none) recipes.push_back(named.recipe);
+  }
+  for (int product = 0; product <= static_cast<int>(BlockProduct::quotient_over_quotient); ++product) {
+    for (int factor = 0; factor <= static_cast<int>(BlockFactor::block_over_scale); ++factor) {
+      for (const SpecialScale zero : {SpecialScale::computed, SpecialScale::one, SpecialScale::type_epsilon}) {
+        Recipe recipe = NvFp4{};
+        recipe.block_product = static_cast<BlockProduct>(product);
+        recipe.block_factor = static_cast<BlockFactor>(factor);
+        recipe.zero_amax = zero;
+        recipe.least_scale_inv = factor % 2 == 0 ? 0x1p-6F : 0;
+        recipes.push_back(recipe);
+      }
+    }
+  }
+  for (const std::string_view target : targets()) {
+    force_target(target);
+    for (const Recipe& recipe : recipes) {
+      CAPTURE(target, describe(recipe));
+      for (const float tensor : {0.0F, 0x1p-140F, 3.0F, inf}) check_many(recipe, amaxes, {.amax = tensor});
+      check_many(recipe, amaxes, {.amax = 3, .input_type = bfloat16});
+    }
+  }
+}
+
 TEST_CASE("scales that go by a float32 log2 are those of each, on every target") {
   const UnforceTarget at_end;
   std::vector<std::uint32_t> amaxes{0x7F800000U, 0x7FC00000U, 0x7FFFFFFFU};
