@@ -68,6 +68,28 @@ TEST_CASE("Every named recipe is found and is correct") {
   }
 }
 
+TEST_CASE("What quantize() alone has is told where it leaves least, though others leave little") {
+  // 1. One row has another amax than the tensor: all else is as if its scale were each row's.
+  std::vector<float> x = normals(64 * 256);
+  for (float& one : x) one = std::clamp(one, -1.0F, 1.0F);
+  for (std::size_t row = 0; row < 64; ++row) x[row * 257] = row == 40 ? 3.0F : 5.0F;
+  // 2. A transform, and a tensor whose first columns are all of them.
+  const std::vector<float> narrow = normals(128 * 16);
+  struct Case {
+    MatrixView view;
+    std::string_view name;
+    Direction direction;
+  };
+  for (const Case& one : {Case{MatrixView(x, 64, 256), "te_nvfp4_row_scaled", Direction::rowwise},
+                          Case{MatrixView(narrow, 128, 16), "te_nvfp4_rht", Direction::columnwise}}) {
+    const Quantized q = quantize(one.view, find_recipe(one.name).recipe, one.direction);
+    const Diagnosis diagnosis = diagnose(one.view, dump_of(q), {.most_shown = 1});
+    INFO(diagnosis.verdict);
+    CHECK(names(diagnosis, one.name));
+    CHECK(diagnosis.explanations.front().unexplained() == 0);
+  }
+}
+
 TEST_CASE("Codes that are as many bytes as pairs but of another shape are told") {
   using Shape = std::vector<std::uint64_t>;
   const Shape x{64, 256};

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -65,6 +67,21 @@ void Search::quantize_again(const Stage& stage) {
   kept_ = kept;
 }
 
+namespace {
+
+constexpr std::uint64_t no_limit = std::numeric_limits<std::uint64_t>::max();
+
+/// Whether lines of codes stand in a dump as a band of the tensor has them.
+bool has_bands(const Hypothesis& hypothesis) {
+  const Recipe& recipe = hypothesis.recipe;
+  return hypothesis.direction == Direction::rowwise || recipe.transposed_columnwise || recipe.format.bits() == 4;
+}
+
+/// Lines of a band, with which most tiles end.
+constexpr std::size_t few_lines = 16;
+
+}  // namespace
+
 void Search::quantize_others() {
   std::vector<Suspect> others;
   for (const Side& side : sides_) {
@@ -77,10 +94,13 @@ void Search::quantize_others() {
     }
   }
   keep_nearest(others);
+  const std::uint64_t most = most_told();
   for (Suspect& suspect : others) {
     const Hypothesis& hypothesis = suspect.candidate.hypothesis;
-    const Stored stored = stored_by_quantize(x_, hypothesis.recipe, hypothesis.direction, options_.threads);
     ++searched_;
+    const bool may_be_left_out = most != no_limit && hypothesis.base != options_.expected_name;
+    if (may_be_left_out && wrong_at_least(hypothesis) > most) continue;
+    const Stored stored = stored_by_quantize(x_, hypothesis.recipe, hypothesis.direction, options_.threads);
     if (stored.is_refused) continue;
     suspect.candidate.cost += cost_of(*suspect.side);
     suspect.codes = code_mismatches(stored, hypothesis.recipe.format, dump_, options_.threads);
@@ -90,13 +110,23 @@ void Search::quantize_others() {
   sort_verified();
 }
 
-std::uint64_t Search::wrong_in_band(const Hypothesis& hypothesis, float amax, std::size_t lines) const {
-  const Recipe& recipe = hypothesis.recipe;
+std::uint64_t Search::most_told() const {
+  std::vector<const Hypothesis*> told;
+  for (const Suspect& one : verified_) {
+    const Hypothesis& own = one.candidate.hypothesis;
+    const auto is_same = [&](const Hypothesis* other) {
+      return other->recipe == own.recipe && other->direction == own.direction;
+    };
+    if (!own.is_plain() || std::ranges::any_of(told, is_same)) continue;
+    told.push_back(&own);
+    if (told.size() == options_.most_shown) return one.all();
+  }
+  return no_limit;
+}
+
+std::vector<std::uint8_t> Search::codes_of_band(const Hypothesis& hypothesis, std::optional<float> amax,
+                                                std::size_t lines) const {
   const bool is_columnwise = hypothesis.direction == Direction::columnwise;
-  const bool is_transposed = is_columnwise && (recipe.transposed_columnwise || recipe.format.bits() == 4);
-  // What a band cannot tell is looked at: the scale of a transposed tensor may follow from transformed elements.
-  if (!has_tensor_scale(recipe) || is_columnwise != is_transposed) return 0;
-  if (is_columnwise && recipe.transform != Transform::none) return 0;
   const Source& source = sides_.front().source;
   const std::size_t rows = is_columnwise ? x_.rows() : std::min(x_.rows(), lines);
   const std::size_t columns = is_columnwise ? std::min(x_.columns(), lines) : x_.columns();
@@ -105,9 +135,36 @@ std::uint64_t Search::wrong_in_band(const Hypothesis& hypothesis, float amax, st
     std::ranges::copy(source.values({row, 0, columns}), values.begin() + static_cast<std::ptrdiff_t>(row * columns));
   }
   const MatrixView band(std::span<const float>(values), rows, columns);
-  const Stored stored = stored_by_quantize(band, recipe, hypothesis.direction, options_.threads, amax);
+  return stored_by_quantize(band, hypothesis.recipe, hypothesis.direction, options_.threads, amax).codes;
+}
+
+std::uint64_t Search::wrong_in_band(const Hypothesis& hypothesis, float amax, std::size_t lines) const {
+  const Recipe& recipe = hypothesis.recipe;
+  // What a band cannot tell is looked at: the scale of a transposed tensor may follow from transformed elements.
+  if (!has_tensor_scale(recipe) || !has_bands(hypothesis)) return 0;
+  if (hypothesis.direction == Direction::columnwise && recipe.transform != Transform::none) return 0;
+  const std::vector<std::uint8_t> codes = codes_of_band(hypothesis, amax, lines);
   std::uint64_t wrong = 0;
-  for (std::size_t i = 0; i < stored.codes.size(); ++i) wrong += stored.codes[i] == dump_.codes[i] ? 0 : 1;
+  for (std::size_t i = 0; i < codes.size(); ++i) wrong += codes[i] == dump_.codes[i] ? 0 : 1;
+  return wrong;
+}
+
+std::uint64_t Search::wrong_at_least(const Hypothesis& hypothesis) const {
+  const Recipe& recipe = hypothesis.recipe;
+  const Source& source = sides_.front().source;
+  if (sides_.front().facts.direction != Direction::rowwise || recipe.tile_across > few_lines) return 0;
+  if (!has_tensor_scale(recipe) || !has_bands(hypothesis) || recipe.format.has_nan()) return 0;
+  const auto is_finite = [&](std::uint64_t place) { return std::isfinite(source.values()[place]); };
+  if (!std::ranges::all_of(source.landmarks().specials, is_finite)) return 0;
+  const std::vector<std::uint8_t> codes = codes_of_band(hypothesis, std::nullopt, few_lines);
+  const auto magnitude = static_cast<std::uint8_t>(recipe.format.magnitude_mask());
+  const auto differs = [&](std::uint8_t own, std::uint8_t there) {
+    if (recipe.tensor_scale_for_each_row) return own != there;
+    // Another scale of the tensor keeps the signs of what it does not make zero.
+    return (own & magnitude) != 0 && (there & magnitude) != 0 && ((own ^ there) & ~magnitude) != 0;
+  };
+  std::uint64_t wrong = 0;
+  for (std::size_t i = 0; i < codes.size(); ++i) wrong += differs(codes[i], dump_.codes[i]) ? 1 : 0;
   return wrong;
 }
 
@@ -120,7 +177,6 @@ void Search::keep_nearest(std::vector<Suspect>& others) const {
   const std::vector<std::uint64_t>& records = source.landmarks().records;
   const float amax = records.empty() ? 0 : std::abs(source.values()[records.back()]);
   constexpr std::size_t lines_of_band = 64;  // whole tiles
-  constexpr std::size_t few_lines = 16;      // of these, which most tiles end with
   // 1. What a few lines contradict the least comes first: it leaves the others less room.
   struct Wrong {
     std::uint64_t in_band;  // at least

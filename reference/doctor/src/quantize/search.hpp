@@ -61,6 +61,13 @@ class Search {
   /// How many codes of the first rows (columnwise: columns), `lines` of them, are not those of a recipe by quantize(),
   /// where these tell.
   [[nodiscard]] std::uint64_t wrong_in_band(const Hypothesis& hypothesis, float amax, std::size_t lines) const;
+  /// The codes of these, with the scale of a tensor with that amax, or that of the band.
+  [[nodiscard]] std::vector<std::uint8_t> codes_of_band(const Hypothesis& hypothesis, std::optional<float> amax,
+                                                        std::size_t lines) const;
+  /// How many codes and scales a recipe may leave to be told: enough others leave no more.
+  [[nodiscard]] std::uint64_t most_told() const;
+  /// How many codes a recipe leaves at least, as a few lines tell that need not know the tensor's scale.
+  [[nodiscard]] std::uint64_t wrong_at_least(const Hypothesis& hypothesis) const;
   /// Leaves those that are nearest to the first rows or columns of a large tensor.
   void keep_nearest(std::vector<Suspect>& others) const;
   void sort_verified();
