@@ -14,6 +14,7 @@
 #include "fp8lab/reference/operators/functions.hpp"
 #include "fp8lab/reference/operators/multi_tensor.hpp"
 #include "fp8lab/reference/operators/norm.hpp"
+#include "fp8lab/reference/operators/nvfp4_shard.hpp"
 #include "fp8lab/reference/operators/optimizer.hpp"
 #include "fp8lab/reference/operators/permutation.hpp"
 #include "fp8lab/reference/operators/rope.hpp"
@@ -235,6 +236,13 @@ void run_dropout(float probability, const std::optional<std::pair<std::uint64_t,
   if (!state) return released(dropout_backward, probability, float_span_of(x), view(mask), output_of(out), threads);
   released(dropout, probability, DropoutState{state->first, state->second}, float_span_of(x), output_of(out),
            mutable_view(mask), threads);
+}
+
+void run_nvfp4_shard_codes(const TypedArray& x, const std::tuple<std::size_t, std::size_t, std::size_t>& shard,
+                           const Array<float>& scales, float global_scale, Array<std::uint8_t> codes, int threads) {
+  const auto& [rows, columns, start] = shard;
+  released(nvfp4_shard_codes, float_span_of(x), WeightShard{rows, columns, start}, view(scales), global_scale,
+           mutable_view(codes), threads);
 }
 
 /// topk, groups, group_topk and radix_from; score, softmax_first and scaling.
@@ -544,6 +552,15 @@ void bind_optimizers(py::module_& module) {
         return std::pair(pair.scale, pair.scale_inv);
       },
       py::arg("amax"), py::arg("largest"), py::arg("power_of_two"), py::arg("eps"));
+  module.def("nvfp4_global_scale", &nvfp4_global_scale, py::arg("amax"));
+  module.def(
+      "nvfp4_tile_scales",
+      [](const Array<float>& amaxes, float global_amax, Array<float> scales) {
+        released(nvfp4_tile_scales, view(amaxes), global_amax, mutable_view(scales));
+      },
+      py::arg("amaxes").noconvert(), py::arg("global_amax"), py::arg("scales").noconvert());
+  module.def("nvfp4_shard_codes", &run_nvfp4_shard_codes, py::arg("x"), py::arg("shard"), py::arg("scales").noconvert(),
+             py::arg("global_scale"), py::arg("codes").noconvert(), py::arg("threads"));
   module.def("sgd_update", &run_sgd, py::arg("numbers"), py::arg("flags"), py::arg("grad"), py::arg("param"),
              py::arg("momentum"), py::arg("model"), py::arg("threads"));
   module.def("adam_update", &run_adam, py::arg("numbers"), py::arg("choices"), py::arg("grad"), py::arg("param"),

@@ -59,6 +59,11 @@ from fp8lab._norms import (
     rmsnorm,
     rmsnorm_backward,
 )
+from fp8lab._nvfp4_shard import (
+    nvfp4_global_scale,
+    nvfp4_shard_codes,
+    nvfp4_tile_scales,
+)
 from fp8lab._operator_bounds import (
     activation_backward_bounds,
     activation_bounds,
@@ -153,6 +158,9 @@ __all__ = [
     "moe_topk_backward",
     "moe_unpermute",
     "moe_unpermute_backward",
+    "nvfp4_global_scale",
+    "nvfp4_shard_codes",
+    "nvfp4_tile_scales",
     "pad_rows",
     "rmsnorm",
     "rmsnorm_backward",

@@ -526,6 +526,12 @@ CALLS = {
         fp8lab.operators.cast_transpose_thread_rows,
         {"rows": 64, "columns": 32, "item_size": 2, "has_activation": True, "multiprocessors": 114},
     ),
+    "operators.nvfp4_global_scale": (fp8lab.operators.nvfp4_global_scale, {"amax": 3.0}),
+    "operators.nvfp4_tile_scales": (fp8lab.operators.nvfp4_tile_scales, {"amaxes": X, "global_amax": 3.0}),
+    "operators.nvfp4_shard_codes": (
+        fp8lab.operators.nvfp4_shard_codes,
+        {"shard": WIDE, "scales": np.ones((1 + WIDE.size // 512, 2), np.float32), "global_scale": 3.0, "columns": 32, "start": 8},
+    ),
     "operators.scale_of_amax": (fp8lab.operators.scale_of_amax, {"amax": 3.0}),
     "operators.sgd_update": (
         fp8lab.operators.sgd_update,

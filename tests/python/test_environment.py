@@ -435,6 +435,10 @@ CASES = {
     "operators.softmax": lambda _: [fp8lab.operators.softmax(x.reshape(16, -1), scale=SCALE) for x in (NEAR, TINY)],
     "operators.rope": lambda _: fp8lab.operators.rope(NEAR[:512].reshape(8, 1, 4, 16), NEAR[:128].reshape(8, 16)),
     "operators.scale_of_amax": lambda _: [fp8lab.operators.scale_of_amax(a, eps=e) for a in (SCALE, 1e-40) for e in (0.0, 2e-40)],
+    "operators.nvfp4_global_scale": lambda _: [fp8lab.operators.nvfp4_global_scale(a) for a in (SCALE, 1e-40, 3e38)],
+    "operators.nvfp4_tile_scales": lambda _: [fp8lab.operators.nvfp4_tile_scales(x, a) for x in (NEAR, TINY) for a in (SCALE, 3e38)],
+    "operators.nvfp4_shard_codes": lambda _: fp8lab.operators.nvfp4_shard_codes(
+        NEAR[:512], fp8lab.operators.nvfp4_tile_scales(abs(NEAR[:2]).reshape(2, 1), SCALE), SCALE, columns=16),
     "operators.sgd_update": lambda _: _stepped(fp8lab.operators.sgd_update, count=3, lr=SCALE, momentum=SCALE),
     "operators.adam_update": lambda _: _stepped(fp8lab.operators.adam_update, lr=SCALE, step=3, weight_decay=SCALE),
     "operators.adam_update_fp8": lambda _: _stepped(

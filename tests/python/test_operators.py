@@ -368,6 +368,51 @@ def test_scales_and_norms_of_tensors():
     assert operators.scale_of_amax(2.0, "e5m2", power_of_two=True) == (16384.0, 2.0**-14)
 
 
+def test_scales_of_a_sharded_nvfp4_weight_are_rounded_where_the_kernels_round():
+    largest = float(np.finfo(np.float32).max)
+    ends = {0.0: 1.0, -1.0: 1.0, float("nan"): 1.0, float("inf"): 0.0, 2.0**-140: largest, 2688.0: 1.0, 3.0: 896.0}
+    for amax, scale in ends.items():
+        assert operators.nvfp4_global_scale(amax) == scale
+    amaxes = np.abs(drawn(71, 40, 5))
+    global_amax = float(amaxes.max())
+    # Quotients and products of two float32 numbers in float64, rounded once more, are those rounded once.
+    factor = np.float32(np.float64(np.float32(2688 / global_amax)) * np.float64(np.float32(1 / 6)))
+    expected = np.float32(np.float64(amaxes) * np.float64(factor))
+    assert np.array_equal(operators.nvfp4_tile_scales(amaxes, global_amax), expected)
+    odd = operators.nvfp4_tile_scales(np.float32([np.nan, np.inf, 0, 3e38]), 1e-30)
+    assert odd.tolist() == [largest, largest, 0.0, largest]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_codes_of_a_shard_of_an_nvfp4_weight(dtype):
+    ties = {0.25: 0, 0.75: 2, 1.25: 2, 1.75: 4, 2.5: 4, 3.5: 6, 5.0: 6, 7.0: 7, 0.0: 0, 0.5: 1, 6.0: 7}
+    values = np.float32([*ties, *(-x for x in ties)])
+    shard = np.resize(values, 40 * 24).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    codes = np.resize(np.uint8([*ties.values(), *(8 + code for code in ties.values())]), 40 * 24)
+    ones = np.ones((3, 2), np.float32)
+    assert np.array_equal(operators.nvfp4_shard_codes(shard[50:], ones, 1.0, columns=24, start=50), codes[50:])
+    twice = [1, 3, 4, 6, 6, 7, 7, 7, 0, 2, 7]
+    # A tile's scale is rounded to E4M3, and divides the elements of that tile alone.
+    halves = np.where(np.arange(6).reshape(3, 2) == 3, np.float32(0.51), ones)
+    made = operators.nvfp4_shard_codes(shard, halves, 1.0, columns=24, threads=2).reshape(40, 24)
+    inside = np.zeros((40, 24), bool)
+    inside[16:32, 16:24] = True
+    assert np.array_equal(made[~inside], codes.reshape(40, 24)[~inside])
+    doubled = np.resize(np.uint8([*twice, *(8 + code for code in twice)]), (40, 24))
+    assert np.array_equal(made[inside], doubled[inside]) and not np.array_equal(made, codes.reshape(40, 24))
+    for bad, words in (
+        (
+            lambda: operators.nvfp4_shard_codes(shard, ones, 1.0, columns=24, start=193),
+            "does not lie in a weight of 48 x 24",
+        ),
+        (lambda: operators.nvfp4_shard_codes(shard, ones[:, :1], 1.0, columns=24), "scales must have 2 columns"),
+        (lambda: operators.nvfp4_shard_codes(shard, ones, 1.0, columns=0), "columns must be from 1"),
+        (lambda: operators.nvfp4_shard_codes(shard, ones, 1.0, columns=24, start=-1), "start must be from 0"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            bad()
+
+
 def test_elementary_functions():
     x = np.float32([[0.5, 1], [2, np.inf]])
     assert np.array_equal(operators.elementary("exp", x), np.exp(np.float64(x)).astype(np.float32))

@@ -36,10 +36,14 @@ __all__ = [*EXPORTED]
 _FORMATS = {448.0: "e4m3", 57344.0: "e5m2"}
 
 
-def _whole(shard: Any, h: int, w: int, start: int) -> Any:
-    """The weight with zeros where other ranks have their shards."""
+def _check_place(shard: Any, h: int, w: int, start: int) -> None:
     if start < 0 or start + shard.numel() > h * w:
         raise ValueError(f"a shard of {shard.numel()} elements at {start} does not lie in a weight of {h} x {w}")
+
+
+def _whole(shard: Any, h: int, w: int, start: int) -> Any:
+    """The weight with zeros where other ranks have their shards."""
+    _check_place(shard, h, w, start)
     whole = torch.zeros(h * w, dtype=shard.dtype)
     whole[start : start + shard.numel()] = shard.detach().reshape(-1)
     return whole.view(h, w)
@@ -150,12 +154,6 @@ def multi_tensor_compute_scale_inv_e8m0(chunk_size: int, noop_flag: Any, tensor_
 
 
 # --- NVFP4 in tiles of 16 x 16 ----------------------------------------------------------------------------------------
-#
-# The steps of common/recipe/nvfp4.cu (2.20) in float32. They are those of a cast of the whole weight but for special
-# amaxes: an infinite one makes a scale of 0 here.
-
-_SIXTH = np.float32(1) / np.float32(6)
-_MOST, _LEAST = np.finfo(np.float32).max, np.finfo(np.float32).tiny
 
 
 def _check_tile(block_len: int) -> None:
@@ -163,17 +161,11 @@ def _check_tile(block_len: int) -> None:
         raise ValueError(f"NVFP4 has tiles of 16 x 16: block_len must be 16, not {block_len}")
 
 
-def _global_scales(amaxes: Any) -> Any:
-    """The scale of each tensor: 2688 over its amax."""
-    own = amaxes.detach().reshape(-1).numpy()
-    with np.errstate(over="ignore"):
-        scales = np.fmin(np.float32(448 * 6) / np.fmax(own, _LEAST), _MOST)
-    return np.where(own > 0, scales, np.float32(1))
-
-
 def nvfp4_compute_global_scale(global_amax: Any, global_scale: Any) -> None:
     """The scale that each amax of a weight makes; of 0 it is 1."""
-    global_scale.detach().reshape(-1).copy_(torch.from_numpy(_global_scales(global_amax)))
+    scale_of = operators().nvfp4_global_scale
+    made = [scale_of(amax) for amax in global_amax.detach().reshape(-1).tolist()]
+    global_scale.detach().reshape(-1).copy_(torch.tensor(made))
 
 
 def nvfp4_multi_tensor_compute_partial_amax(
@@ -203,9 +195,7 @@ def nvfp4_multi_tensor_fused_scale(
         tile_cols_list, rows_padded_list, strict=True,
     ):  # fmt: skip
         amax.detach().reshape(-1).copy_(whole.detach().reshape(-1))
-        with np.errstate(over="ignore", invalid="ignore"):
-            made = amaxes.detach()[:rows, :columns].numpy() * (_global_scales(whole) * _SIXTH)
-        made = np.fmin(made, _MOST)
+        made = operators().nvfp4_tile_scales(amaxes.detach()[:rows, :columns], float(whole.detach()))
         _store(scales, torch.from_numpy(made))
         expanded = np.zeros((padded, columns), np.uint8)
         expanded[: rows * 16] = fp8lab.encode(made, "e4m3").repeat(16, axis=0)[:padded]
@@ -226,19 +216,12 @@ def nvfp4_multi_tensor_2d_partial_cast(
                 "an NVFP4 shard that begins at an odd element, or in rows of an odd length",
                 "the kernel writes two pairs of codes to one byte there, in no fixed order; divide the weight evenly",
             )
-        factors = _tile_factors(scale.detach()[: -(-h // 16), : -(-w // 16)].numpy(), float(whole.detach()))
-        with np.errstate(over="ignore", invalid="ignore"):
-            products = _whole(shard, h, w, start).float().numpy() * factors.repeat(16, 0).repeat(16, 1)[:h, :w]
-        codes = fp8lab.encode(products, "e2m1", threads=threads()).reshape(-1)[start : start + shard.numel()]
+        _check_place(shard, h, w, start)
+        codes = operators().nvfp4_shard_codes(
+            shard.detach().reshape(-1), scale.detach()[: -(-h // 16), : -(-w // 16)], float(whole.detach()),
+            columns=w, start=start, threads=threads(),
+        )  # fmt: skip
         _store_pairs(out.detach().view(torch.uint8).reshape(-1).numpy(), codes)
-
-
-def _tile_factors(scales: Any, global_scale: float) -> Any:
-    """What the elements of each tile are multiplied by."""
-    inverse = np.float32(1) / np.float32(global_scale if global_scale > 0 or global_scale != global_scale else 1)
-    rounded = fp8lab.decode(fp8lab.encode(np.ascontiguousarray(scales), "e4m3"), "e4m3")
-    with np.errstate(all="ignore"):
-        return np.where(rounded > 0, np.fmin(np.float32(1) / (rounded * inverse), _MOST), _MOST)
 
 
 def _store_pairs(out: Any, codes: Any) -> None:
