@@ -10,11 +10,13 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "fp8lab/formats/named.hpp"
 #include "fp8lab/formats/policy_names.hpp"
 #include "fp8lab/reference/gemm/gemm_recipe_names.hpp"
+#include "fp8lab/reference/scaling/recipe_names.hpp"
 #include "module.hpp"
 
 namespace fp8lab::bindings {
@@ -26,6 +28,9 @@ struct PythonField;
 
 template <typename Field>
 concept HasPythonType = requires { typename PythonField<Field>::Type; };
+/// False for an enumeration whose names this unit has not seen: its fields would be left out without a word.
+template <typename Field>
+inline constexpr bool sees_names = !std::is_enum_v<Field> || HasPythonType<Field>;
 template <typename Field>
 concept IsMadeByPython = HasPythonType<Field> && requires(const typename PythonField<Field>::Type& value) {
   { PythonField<Field>::made("", value) } -> std::convertible_to<Field>;
@@ -166,6 +171,7 @@ void bind_record(Class& bound, const RecordIn& record_in = {}) {
   using Bound = typename Class::type;
   const Record any{};
   for_fields(any, [&]<typename Field>(const char* name, const Field& /*of_any*/) {
+    static_assert(sees_names<Field>);
     if constexpr (HasPythonType<Field>) {
       using Python = PythonField<Field>;
       bound.def_property_readonly(name, [name, record_in](const Bound& object) {
@@ -187,6 +193,7 @@ template <typename Record>
 py::dict fields_of(const Record& record) {
   py::dict fields;
   for_fields(record, [&]<typename Field>(const char* name, const Field& field) {
+    static_assert(sees_names<Field>);
     if constexpr (HasPythonType<Field>) fields[name] = PythonField<Field>::told(field);
   });
   return fields;
@@ -198,6 +205,7 @@ template <typename Record>
 Record record_of(const py::dict& fields, Record record = {}) {
   std::size_t used = 0;
   for_fields(record, [&]<typename Field>(const char* name, Field& field) {
+    static_assert(sees_names<Field>);
     if constexpr (IsMadeByPython<Field>) {
       if (!fields.contains(name)) return;
       ++used;
