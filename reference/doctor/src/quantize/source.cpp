@@ -125,24 +125,41 @@ void add_whole_rows(const Source& source, const Amaxes& tiles, std::size_t first
   std::memcpy(out.data(), bits.data(), out.size_bytes());
 }
 
+/// The bits of the largest element that counts of so many rows, which begin with a piece.
+std::uint32_t most_of_rows(const Source& source, const Amaxes& tiles, const Piece& piece, std::size_t rows) {
+  const AmaxKey& key = tiles.key;
+  constexpr std::size_t many = 16;
+  const bool are_runs = key.part != AmaxPart::even && key.part != AmaxPart::odd && !key.is_signed && key.elements == 0;
+  if (const auto own = part_of(key.part, source.values(piece)); are_runs && own.size() >= many) {
+    std::uint32_t bits = 0;
+    add_amax(TileRows<float>{own.data(), rows, own.size(), source.columns(), own.size()},
+             key.counts_nan ? NanInAmax::counted : NanInAmax::dropped, &bits, 0);
+    return bits;
+  }
+  std::uint32_t most = 0;
+  for (std::size_t row = piece.row; row < piece.row + rows; ++row) {
+    std::size_t begin = piece.column;
+    std::size_t end = piece.column + piece.count;
+    if (key.elements != 0) {
+      const std::size_t left = key.elements - std::min(key.elements, row * source.columns());
+      begin = std::min(begin, left);
+      end = std::min(end, left);
+    }
+    most = std::max(most, most_of(part_of(key.part, source.values({row, begin, end - begin})), key));
+  }
+  return most;
+}
+
 /// Adds rows [first, last) to the amaxes of tiles that lie side by side, from that column of tiles on.
 void add_rows(const Source& source, const Amaxes& tiles, std::size_t first, std::size_t last, std::size_t tile_column,
               std::span<float> out) {
   if (out.size() == tiles.tiles_across && counts_all(tiles.key)) {
     return add_whole_rows(source, tiles, first, last, out);
   }
-  for (std::size_t row = first; row < last; ++row) {
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      auto [begin, end] = tiles.counted_columns(tile_column + i);
-      if (tiles.key.elements != 0) {
-        const std::size_t left = tiles.key.elements - std::min(tiles.key.elements, row * source.columns());
-        begin = std::min(begin, left);
-        end = std::min(end, left);
-      }
-      const auto elements = part_of(tiles.key.part, source.values({row, begin, end - begin}));
-      const std::uint32_t bits = most_of(elements, tiles.key);
-      out[i] = std::bit_cast<float>(std::max(std::bit_cast<std::uint32_t>(out[i]), bits));
-    }
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const auto [begin, end] = tiles.counted_columns(tile_column + i);
+    const std::uint32_t bits = most_of_rows(source, tiles, {first, begin, end - begin}, last - first);
+    out[i] = std::bit_cast<float>(std::max(std::bit_cast<std::uint32_t>(out[i]), bits));
   }
 }
 
@@ -301,7 +318,11 @@ float Source::amax_of(Amaxes& tiles, std::size_t tile_row, std::size_t tile_colu
   const std::size_t tile = tile_row * tiles.tiles_across + tile_column;
   if (!tiles.values.empty()) return tiles.values[tile];
   const auto [entry, is_new] = tiles.some.try_emplace(tile, 0.0F);
-  if (is_new && tiles.across * tiles.along >= scalar_piece) {
+  // Narrow tiles share cache lines, which are read again for each.
+  constexpr std::size_t line = 16;
+  const bool is_narrow = tiles.along < line && tiles.across > 1;
+  const bool reads_much = is_narrow && tiles.some.size() * tiles.across * line > size() / 16;
+  if (is_new && (reads_much || tiles.across * tiles.along >= scalar_piece)) {
     complete(tiles);  // on all threads
     return tiles.values[tile];
   }
