@@ -2,10 +2,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "fp8lab/reference/scaling/named_recipes.hpp"
+#include "fp8lab/reference/scaling/quantize.hpp"
 #include "fp8lab/reference/scaling/tile_scale.hpp"
+#include "quantize/kernel_model.hpp"
 #include "quantize/scales_case.hpp"
 #include "reference/scaling/tile_rules.hpp"
 #include "support.hpp"
@@ -68,6 +71,36 @@ TEST_CASE("a larger amax makes no smaller scale where the doctor takes that for 
   // Most rules are such, and some others are not.
   REQUIRE(rising > 4 * falling);
   REQUIRE(falling > 0);
+}
+
+// A few tiles are asked first, and refute most recipes.
+TEST_CASE("scales are times one number where those of all tiles are, not of a few") {
+  constexpr std::size_t rows = 256;
+  constexpr std::size_t columns = 1024;
+  std::vector<float> x(rows * columns);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = 1 + static_cast<float>(i * 7919 % 4096) / 64;
+  const MatrixView view(std::span<const float>(x), rows, columns);
+  const doctor::Source source(view, 1);
+  const NamedRecipe& named = find_recipe("deepseek_v3_2024");
+  const doctor::Hypothesis hypothesis{.base = "deepseek_v3_2024", .recipe = named.recipe};
+  const Quantized q = quantize(view, named.recipe);
+  const auto has_factor = [&](const std::vector<float>& scales) {
+    const doctor::Dump dump{
+        .codes = q.codes, .format = e4m3, .scales = {.format = binary32, .bytes = std::as_bytes(std::span(scales))}};
+    const doctor::StoredDump stored(view, dump);
+    const doctor::KernelModel model(source, hypothesis, &stored);
+    return doctor::ScalesCase(model, source, scales.size(), Direction::rowwise).factor.has_value();
+  };
+  std::vector<float> scales = q.scale_inv;
+  REQUIRE(scales.size() == rows * columns / 128);
+  for (float& one : scales) one *= 3;
+  CHECK(has_factor(scales));
+  for (const std::size_t other : {std::size_t{0}, std::size_t{1}, scales.size() / 2 + 1, scales.size() - 1}) {
+    std::vector<float> changed = scales;
+    changed[other] *= 2;
+    CAPTURE(other);
+    CHECK(!has_factor(changed));
+  }
 }
 
 }  // namespace fp8lab::tests
