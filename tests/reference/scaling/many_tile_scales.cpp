@@ -76,6 +76,8 @@ TEST_CASE("scales under a tensor's are those of each, whatever makes products an
       CAPTURE(target, describe(recipe));
       for (const float tensor : {0.0F, 0x1p-140F, 3.0F, inf}) check_many(recipe, amaxes, {.amax = tensor});
       check_many(recipe, amaxes, {.amax = 3, .input_type = bfloat16});
+      for (const float tie : {257.0F, 259.0F})
+        check_many(recipe, amaxes, {.amax = 3, .tensor_scale = tie});  // of bfloat16
     }
   }
 }
