@@ -329,7 +329,9 @@ Array<float> array_of(const std::vector<float>& values) {
 Array<float> run_torch_row_sums(const TypedArray& x, std::size_t offset, int multiprocessors) {
   return array_of(released(torch_row_sums, view_of(x), offset, multiprocessors));
 }
-Array<float> run_cublaslt_row_sums(const TypedArray& x) { return array_of(released(cublaslt_row_sums, view_of(x))); }
+Array<float> run_cublaslt_row_sums(const TypedArray& x, bool after_gelu) {
+  return array_of(released(cublaslt_row_sums, view_of(x), after_gelu));
+}
 Array<float> run_cast_transpose_row_sums(const TypedArray& x, const CastTransposeFields& kernel) {
   return array_of(released(cast_transpose_row_sums, view_of(x), kernel_of(kernel)));
 }
@@ -541,7 +543,7 @@ void bind_optimizers(py::module_& module) {
              py::arg("threads"));
   module.def("has_one_shape_sums", &has_one_shape_sums, py::arg("rows"), py::arg("columns"));
   module.def("torch_row_sums", &run_torch_row_sums, py::arg("x"), py::arg("offset"), py::arg("multiprocessors"));
-  module.def("cublaslt_row_sums", &run_cublaslt_row_sums, py::arg("x"));
+  module.def("cublaslt_row_sums", &run_cublaslt_row_sums, py::arg("x"), py::arg("after_gelu"));
   module.def("cast_transpose_row_sums", &run_cast_transpose_row_sums, py::arg("x"), py::arg("kernel"));
   module.def("cast_transpose_thread_rows", &run_cast_transpose_thread_rows, py::arg("rows"), py::arg("columns"),
              py::arg("kernel"));

@@ -48,7 +48,7 @@ def torch_row_sums(x: Any, *, offset: int = 0, multiprocessors: int = 132) -> Ar
     return _core.torch_row_sums((array, source), first, check_int(multiprocessors, "multiprocessors", 1, _MOST))
 
 
-def cublaslt_row_sums(x: Any) -> Array:
+def cublaslt_row_sums(x: Any, *, after_gelu: bool = False) -> Array:
     """The sum of each column as cuBLASLt 13.1 adds it beside a product on a Hopper chip, for its epilogue BGRADB: the
     gradient of a bias in layers without FP8.
 
@@ -61,6 +61,11 @@ def cublaslt_row_sums(x: Any) -> Array:
     ----------
     x : array of float32, float16 or bfloat16, (rows, columns)
         The gradient whose columns are those of the output.
+    after_gelu : bool
+        Whether the epilogue is DGELU_BGRAD, which adds what the product becomes, GELU's gradient before it is rounded
+        (``gemm_activation``): 32 rows one after the other, and so these sums. An H200's words of products of 512 rows
+        and 256 columns are these, of nine kinds of operands and outputs; no other shape was recorded. An output of 16
+        bits is rounded there before GELU's gradient is taken, and again after it.
 
     Returns
     -------
@@ -75,7 +80,7 @@ def cublaslt_row_sums(x: Any) -> Array:
     """
     array, source = as_kernel_floats(x, "x")
     _check_matrix(array.shape)
-    return _core.cublaslt_row_sums((array, source))
+    return _core.cublaslt_row_sums((array, source), check_bool(after_gelu, "after_gelu"))
 
 
 def cast_transpose_row_sums(

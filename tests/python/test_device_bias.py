@@ -92,6 +92,37 @@ def test_gradients_beside_a_product_are_cublaslts():
     assert products > 40
 
 
+FORMATS = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "e4m3": "e4m3", "e5m2": "e5m2"}
+MODELS = {"f16": "hopper_fp16", "bf16": "hopper_bf16", "e4m3": "hopper_wgmma_fp8", "e5m2": "hopper_wgmma_fp8"}
+
+
+def as_operand(values, name):
+    """Float32 values, or those of a format."""
+    return values if name == "f32" else fp8lab.decode(fp8lab.encode(values, FORMATS[name]), FORMATS[name])
+
+
+def test_gelus_gradient_and_that_of_its_bias_beside_a_product_are_cublaslts():
+    """h200_gemm_dgelu_bgrad.npz: of operands and an output by types, and the compute type (68 float32, 77 TF32), the first
+    four rows of the output, and the gradient of the bias."""
+    recorded = np.load(VECTORS / "h200_gemm_dgelu_bgrad.npz")
+    a, b, given = drawn(930, (256, 128)), drawn(931, (512, 128)), drawn(932, (512, 256), 3.0)
+    for key in recorded.files:
+        operands, out, compute = key.split("_")
+        left, right = operands.split("x")
+        model = "hopper_tf32" if compute == "77" else MODELS.get(left, "cuda_cores_fma")
+        tf32 = {"tf32_rounding": "nearest_even"} if compute == "77" else {}
+        pair = (as_operand(b, right), as_operand(a, left))
+        if left != "f32":
+            pair = tuple(fp8lab.encode(x, FORMATS[name]) for x, name in zip(pair, (right, left)))
+            tf32 = {"format_a": FORMATS[right], "format_b": FORMATS[left]}
+        product = as_operand(fp8lab.gemm(*pair, model=model, **tf32), out)
+        wide = fp8lab.gemm_activation("dgelu", product, as_operand(given, out))
+        words = np.concatenate([wide[:4].ravel(), cublaslt_row_sums(wide, after_gelu=True)])
+        own = words.view(np.int32) if out == "f32" else fp8lab.encode(words, FORMATS[out]).view(np.int16)
+        assert (own == recorded[key]).all(), key
+    assert len(recorded.files) == 9
+
+
 def test_gradients_beside_a_product_that_are_not_known_are_refused():
     a, b = np.ones((3, 8), np.float32), np.ones((5, 8), np.float32)
     of_a = fp8lab.GemmRecipe("hopper_tf32", bias_gradient="of_a")

@@ -80,10 +80,13 @@ def generic_gemm(
     dtype = _output_type(A, D, output_dtype)
     _check_output(D, shape, dtype, quantizer)
     gradient = None
-    if bias is not None and grad:
+    adds_output = gelu and grad and bias is not None  # the epilogue DGELU_BGRAD
+    if bias is not None and grad and not adds_output:
         gradient = _bias_gradient(A, B, dtype)
     is_empty = 0 in logical_shape(A) or 0 in logical_shape(B)
     if is_empty:
+        if adds_output:
+            gradient = torch.zeros(shape[-1], dtype=dtype)
         return [_empty_result(D, shape, dtype, quantizer, accumulate), gradient, None, extra_output]
     fuses_cast = _fuses_cast(A, B, quantizer)
     epilogue = {
@@ -99,11 +102,13 @@ def generic_gemm(
         use_split_accumulator,
         alpha,
         beta,
-        "float32" if wide else _NAMES[dtype],
+        "float32" if wide and not adds_output else _NAMES[dtype],
         **epilogue,
     ).view(shape)
     gelu_input = None
-    if gelu:
+    if adds_output:
+        product, gradient = _gelu_backward_and_bias_gradient(product, gelu_in, dtype)
+    elif gelu:
         low_precision = kind_of_tensor(A) != "plain" or kind_of_tensor(B) != "plain"
         aux = element_type(bias_type) if low_precision else dtype
         is_float32 = not low_precision and A.dtype == torch.float32
@@ -192,6 +197,17 @@ def _with_gelu(
     if grad:
         return gelu_backward_of(product, gelu_in.detach().view(product.shape), dtype), None
     return gelu_of(product, is_float32, dtype), product.to(aux)
+
+
+def _gelu_backward_and_bias_gradient(product: Any, gelu_in: Any, dtype: torch.dtype) -> tuple[Any, Any]:
+    """GELU's gradient times a product that was rounded, and the sum of its rows, both rounded once."""
+    from fp8lab.te.activations import gelu_backward_of
+
+    wide = gelu_backward_of(product.float(), gelu_in.detach().view(product.shape), torch.float32)
+    rows = wide.reshape(-1, wide.shape[-1])
+    if active_functions() != "hopper":
+        return rounded(wide, dtype), bias_gradient(rows, dtype)
+    return rounded(wide, dtype), rounded(as_tensor(fp8lab.operators.cublaslt_row_sums(rows, after_gelu=True)), dtype)
 
 
 # --- the product ------------------------------------------------------------------------------------------------------

@@ -169,6 +169,19 @@ std::optional<TileCost> tile_cost(const CastTransposeKernel& kernel, const Threa
                   std::min<std::uint64_t>(blocks, static_cast<std::uint64_t>(kernel.multiprocessors))};
 }
 
+/// Rows of a block are added one after the other, and so are the blocks' sums.
+std::vector<float> sums_of_blocks_in_order(const MatrixView& x, std::size_t block_rows) {
+  WideRows rows(x);
+  ColumnSums total = rows.zeros();
+  for (std::size_t first = 0; first < x.rows(); first += block_rows) {
+    checkpoint();
+    ColumnSums block = rows.zeros();
+    for (std::size_t i = first; i < first + block_rows; ++i) rows.add_row(i, block);
+    add(block, total);
+  }
+  return rows.result(std::move(total));
+}
+
 }  // namespace
 
 std::vector<float> torch_row_sums(const MatrixView& x, std::size_t offset, int multiprocessors) {
@@ -191,10 +204,11 @@ std::vector<float> torch_row_sums(const MatrixView& x, std::size_t offset, int m
   return rows.result(sums_of_blocks(rows, blocks, sharing.threads));
 }
 
-std::vector<float> cublaslt_row_sums(const MatrixView& x) {
+std::vector<float> cublaslt_row_sums(const MatrixView& x, bool after_gelu) {
   check_kernel_floats("x", x);
   check_shape(x.rows(), x.columns(), 1);
   const DefaultEnvironment environment;
+  if (after_gelu) return sums_of_blocks_in_order(x, 32);
   const bool has_few = x.rows() <= 160 || x.columns() > 1024;
   const std::size_t places = has_few ? 16 : x.rows() <= 2048 ? 64 : 128;
   WideRows rows(x);

@@ -951,6 +951,31 @@ def a_group_by_known_amaxes_is_that_of_its_members() -> None:
     )
 
 
+def a_gelus_gradient_has_that_of_its_bias_beside_it() -> None:
+    """The epilogue DGELU_BGRAD rounds the product to 16 bits, and adds the rows of what GELU's gradient makes of it."""
+    import fp8lab
+    import torch
+    import transformer_engine_torch as tex
+
+    rows, columns, depth = 40, 24, 32
+    a, b = (drawn(seed, size, depth, "bfloat16") for seed, size in ((61, columns), (62, rows)))
+    given, bias, otype = drawn(63, rows, columns, "bfloat16"), torch.zeros(columns), tex.DType.kBFloat16
+    out, gradient, before, _ = tex.generic_gemm(
+        a, True, b, False, None, None, otype, bias, otype, True, given, True, None, 0, False, True
+    )
+    product = torch.from_numpy(fp8lab.gemm(b, a, model="hopper_bf16")).bfloat16().float()
+    own = torch.from_numpy(fp8lab.operators.activation_backward("gelu", product, given, out_dtype="float32"))
+    assert before is None and torch.equal(out, own.bfloat16())
+    sums = torch.zeros(columns)
+    for row in own:
+        sums += row
+    assert torch.equal(gradient, sums.bfloat16()) and not torch.equal(gradient, b.float().sum(0)[:columns].bfloat16())
+    empty = tex.generic_gemm(
+        a[:, :0], True, b[:, :0], False, None, None, otype, bias, otype, True, given, True, None, 0, False, True
+    )
+    assert not empty[0].any() and not empty[1].any() and empty[1].shape == (columns,)
+
+
 def _of(check, *arguments: str):
     return {f"{check.__name__}[{argument}]": lambda argument=argument: check(argument) for argument in arguments}
 
@@ -972,7 +997,7 @@ CHECKS = {
             other_draws_warn_by_name, tensors_move_as_copies, only_transformer_engine_sees_a_gpu, the_device_answers,
             a_second_device_is_refused, what_is_not_provided_says_so, wrong_operands_are_named,
             every_provided_function_is_there, child_processes_see_the_device, the_router_is_fp8labs,
-            dropout_and_the_rope_of_three_are_fp8labs,
+            dropout_and_the_rope_of_three_are_fp8labs, a_gelus_gradient_has_that_of_its_bias_beside_it,
         ),
     },
     "b200": {
