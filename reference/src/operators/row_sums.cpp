@@ -39,9 +39,9 @@ ColumnSums halved(std::vector<ColumnSums> parts) {
 }
 
 /// The rows of a matrix as float32, each filled up to whole vectors.
-class WideRows {
+class AddedRows {
  public:
-  explicit WideRows(const MatrixView& x) : x_(&x), row_(padded(x.columns())) {}
+  explicit AddedRows(const MatrixView& x) : x_(&x), row_(padded(x.columns())) {}
 
   [[nodiscard]] ColumnSums zeros() const { return ColumnSums(row_.size()); }
   /// Adds row r, which is +0 behind the last one.
@@ -92,7 +92,7 @@ RowSharing row_sharing(std::size_t rows, std::size_t columns, std::size_t offset
 }
 
 /// What one thread of a block adds: every (4 blocks threads)-th row to each of four sums.
-ColumnSums sums_of_thread(WideRows& rows, std::size_t count, const RowSharing& sharing, std::size_t block,
+ColumnSums sums_of_thread(AddedRows& rows, std::size_t count, const RowSharing& sharing, std::size_t block,
                           std::size_t thread) {
   ColumnSums total = rows.zeros();
   const std::size_t turn = sharing.blocks * sharing.threads;
@@ -105,7 +105,7 @@ ColumnSums sums_of_thread(WideRows& rows, std::size_t count, const RowSharing& s
 }
 
 /// What the last block adds of the others' sums.
-ColumnSums sums_of_blocks(const WideRows& rows, const std::vector<ColumnSums>& blocks, std::size_t threads) {
+ColumnSums sums_of_blocks(const AddedRows& rows, const std::vector<ColumnSums>& blocks, std::size_t threads) {
   std::vector<ColumnSums> of_threads(threads, rows.zeros());
   for (std::size_t block = 0; block < blocks.size(); ++block) add(blocks[block], of_threads[block % threads]);
   return halved(std::move(of_threads));
@@ -171,7 +171,7 @@ std::optional<TileCost> tile_cost(const CastTransposeKernel& kernel, const Threa
 
 /// Rows of a block are added one after the other, and so are the blocks' sums.
 std::vector<float> sums_of_blocks_in_order(const MatrixView& x, std::size_t block_rows) {
-  WideRows rows(x);
+  AddedRows rows(x);
   ColumnSums total = rows.zeros();
   for (std::size_t first = 0; first < x.rows(); first += block_rows) {
     checkpoint();
@@ -190,7 +190,7 @@ std::vector<float> torch_row_sums(const MatrixView& x, std::size_t offset, int m
   if (x.columns() < 2) refuse("x must have 2 columns or more, not ", x.columns(), ", which another kernel adds");
   const DefaultEnvironment environment;
   const RowSharing sharing = row_sharing(x.rows(), x.columns(), offset, multiprocessors);
-  WideRows rows(x);
+  AddedRows rows(x);
   std::vector<ColumnSums> blocks(sharing.blocks);
   for (std::size_t block = 0; block < sharing.blocks; ++block) {
     std::vector<ColumnSums> threads(sharing.threads);
@@ -211,7 +211,7 @@ std::vector<float> cublaslt_row_sums(const MatrixView& x, bool after_gelu) {
   if (after_gelu) return sums_of_blocks_in_order(x, 32);
   const bool has_few = x.rows() <= 160 || x.columns() > 1024;
   const std::size_t places = has_few ? 16 : x.rows() <= 2048 ? 64 : 128;
-  WideRows rows(x);
+  AddedRows rows(x);
   std::vector<ColumnSums> parts(places, rows.zeros());
   for (std::size_t i = 0; i < x.rows(); ++i) {
     checkpoint();
@@ -244,7 +244,7 @@ std::vector<float> cast_transpose_row_sums(const MatrixView& x, const CastTransp
   check_kernel_floats("x", x);
   const std::size_t of_thread = cast_transpose_thread_rows(kernel, x.rows(), x.columns());
   const DefaultEnvironment environment;
-  WideRows rows(x);
+  AddedRows rows(x);
   ColumnSums total = rows.zeros();
   for (std::size_t first = 0; first < x.rows();) {
     ColumnSums tile = rows.zeros();
