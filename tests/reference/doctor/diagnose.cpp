@@ -93,6 +93,23 @@ TEST_CASE("What quantize() alone has is told where it leaves least, though other
   }
 }
 
+TEST_CASE("Another scale of the tensor is found to its last bits, after others that explain nearly all") {
+  std::mt19937 random(106);
+  std::normal_distribution<float> numbers;
+  std::vector<float> x(128 * 256);
+  for (float& one : x) one = numbers(random);
+  const MatrixView view(x, 128, 256);
+  for (const float amax : {0x1.A3C5F2p2F, 0x1.D2E6B4p3F}) {
+    const Quantized q =
+        quantize(view, find_recipe("te_nvfp4").recipe, Direction::rowwise, {.given = {.tensor_amax = amax}});
+    const Diagnosis diagnosis = diagnose(view, dump_of(q));
+    INFO(diagnosis.verdict);
+    CHECK(names(diagnosis, "te_nvfp4"));
+    CHECK(diagnosis.explanations.front().hypothesis.deviations.size() == 1);
+    CHECK(diagnosis.explanations.front().unexplained() == 0);
+  }
+}
+
 TEST_CASE("Codes that are as many bytes as pairs but of another shape are told") {
   using Shape = std::vector<std::uint64_t>;
   const Shape x{64, 256};

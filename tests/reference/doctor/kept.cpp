@@ -2,6 +2,7 @@
 // What the doctor keeps of one hypothesis for others: the scales of a rule, and what was refuted.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <random>
@@ -67,12 +68,13 @@ std::vector<Hypothesis> hypotheses_of_scales() {
   return all;
 }
 
-/// Codes by a hypothesis, once all scales are made, and which of the stored scales differ.
+/// Codes by a hypothesis, and which of the stored scales differ: once all scales are made, or as a sample asks.
 std::pair<std::vector<std::uint8_t>, std::vector<std::uint8_t>> made_by(const Source& source, const Hypothesis& own,
-                                                                        const doctor::StoredDump& dump) {
+                                                                        const doctor::StoredDump& dump,
+                                                                        bool is_sample = false) {
   const KernelModel model(source, own, &dump);
   if (!model.applies()) return {};
-  model.complete();
+  if (!is_sample) model.complete();
   std::vector<std::uint8_t> codes(source.size());
   std::vector<std::uint8_t> others(source.size());
   for (std::size_t row = 0; row < source.rows(); ++row) {
@@ -101,6 +103,7 @@ TEST_CASE("scales that are kept of a rule are those of the rule, whatever was as
         const Hypothesis& own = all[backward ? all.size() - 1 - i : i];
         CAPTURE(written, describe(own));
         const auto alone = made_by(Source(view, 1), own, dump);
+        CHECK(made_by(shared, own, dump, true) == alone);  // from what others made, if anything
         CHECK(made_by(shared, own, dump) == alone);
         CHECK(made_by(shared, own, dump) == alone);  // from what was kept just now
         compared += alone.first.empty() ? 0 : 1;
@@ -108,6 +111,45 @@ TEST_CASE("scales that are kept of a rule are those of the rule, whatever was as
     }
   }
   CHECK(compared > 2 * all.size());
+}
+
+TEST_CASE("what rounding decides is counted as each element says") {
+  const std::vector<float> x = elements_of_kept();
+  const MatrixView view(std::span<const float>(x), rows_of_kept, columns_of_kept);
+  Hypothesis own = kept_by_name("te_nvfp4");
+  const Quantized q = quantize(view, own.recipe);
+  own.recipe.cast.rounding = Rounding::stochastic;
+  const doctor::StoredDump dump(
+      view,
+      {.codes = q.codes, .format = own.recipe.format, .scales = {.bytes = std::as_bytes(std::span(q.scale_codes))}});
+  const Source source(view, 1);
+  const KernelModel model(source, own, &dump);
+  REQUIRE(model.applies());
+  constexpr std::array magnitudes{0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
+  const doctor::Piece piece{5, 0, columns_of_kept};
+  std::vector<float> scaled(columns_of_kept);
+  model.scaled(piece, scaled);
+  doctor::Randomness expected;
+  for (std::size_t i = 0; i < scaled.size(); ++i) {
+    const double magnitude = std::abs(static_cast<double>(scaled[i]));
+    if (magnitude >= magnitudes.back()) continue;
+    const auto* const above = std::ranges::upper_bound(magnitudes, magnitude);
+    const double part = (magnitude - *(above - 1)) / (*above - *(above - 1));
+    if (part == 0) continue;
+    const auto cut = static_cast<std::int64_t>(part * 1024);
+    const bool went_down = magnitudes[dump.codes[piece.row * columns_of_kept + i] & 7U] == *(above - 1);
+    const std::int64_t bias = (went_down ? 0 : 1024) - cut;
+    const std::int64_t variance = cut * (1024 - cut);
+    const std::int64_t from_middle = cut - 512;
+    expected.add({1, bias, bias * from_middle, variance, variance * from_middle * from_middle});
+  }
+  const doctor::Randomness all = model.randomness(piece);
+  CHECK(expected.inexact > 200);
+  CHECK(all.inexact == expected.inexact);
+  CHECK(all.bias == expected.bias);
+  CHECK(all.slope == expected.slope);
+  CHECK(all.bias_variance == expected.bias_variance);
+  CHECK(all.slope_variance == expected.slope_variance);
 }
 
 TEST_CASE("what was refuted is known by side, recipe, departures and how much it leaves") {

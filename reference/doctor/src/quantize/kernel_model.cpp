@@ -84,7 +84,9 @@ KernelModel::KernelModel(const Source& source, const Hypothesis& hypothesis, con
   scale_constants_ = constants_of(scale_recipe_);
   layout_ = scale_layout();
   if (takes_stored_ != TakesStored::none && !layout_.fits) applies_ = false;
-  if (applies_ && vector_code_allowed()) set_encode();
+  if (!applies_) return;
+  if (vector_code_allowed()) set_encode();
+  take_known_scales();
 }
 
 void KernelModel::set_stages() {
@@ -383,6 +385,7 @@ Randomness KernelModel::randomness(const Piece& piece) const {
   for (std::uint32_t code = 0; code < last; ++code) units[code] = 1024 / (values[code + 1] - values[code]);
   const auto encoder = vector_code_allowed() ? vector_encode(format, downward) : std::nullopt;
   const std::uint8_t* const stored = codes_in_order();
+  std::array<std::array<std::uint32_t, 1025>, 2> counts{};  // of elements, by whether they went up and what was cut
   std::array<float, most_at_once> products;
   std::array<std::uint8_t, most_at_once> lows;
   for (std::size_t first = 0; first < piece.count; first += most_at_once) {
@@ -402,12 +405,18 @@ Randomness KernelModel::randomness(const Piece& piece) const {
       const auto magnitude = static_cast<double>(x[i]);
       if (place >= dump_->codes.size() || !(magnitude < values[last]) || low >= last) continue;
       const double part_cut = (magnitude - values[low]) * units[low];
-      const auto p = static_cast<std::int64_t>(part_cut);
       if (part_cut == 0) continue;
       const std::uint8_t own = stored != nullptr ? stored[index + i] : dump_->codes[place];
-      const std::int64_t away = (own & format.magnitude_mask()) == low ? 0 : 1024;
-      const std::int64_t variance = p * (1024 - p);
-      all.add({1, away - p, (away - p) * (p - 512), variance, variance * (p - 512) * (p - 512)});
+      ++counts[(own & format.magnitude_mask()) == low ? 0 : 1][static_cast<std::size_t>(part_cut)];
+    }
+  }
+  for (const std::int64_t away : {0, 1}) {
+    for (std::int64_t p = 0; p <= 1024; ++p) {
+      const std::int64_t count = counts[static_cast<std::size_t>(away)][static_cast<std::size_t>(p)];
+      if (count == 0) continue;
+      const std::int64_t bias = count * (away * 1024 - p);
+      const std::int64_t variance = count * p * (1024 - p);
+      all.add({count, bias, bias * (p - 512), variance, variance * (p - 512) * (p - 512)});
     }
   }
   return all;

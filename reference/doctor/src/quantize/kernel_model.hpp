@@ -353,6 +353,9 @@ class KernelModel {
   [[nodiscard]] TileScale made_scale(const Recipe& recipe, const ScaleConstants& constants, float amax) const;
   /// Finds or makes the scales of all tiles, where they follow a recipe's rule.
   void find_scales() const;
+  /// Takes the scales of all tiles, where a model before made them by the same rule.
+  bool take_known_scales() const;
+  [[nodiscard]] Recipe rule_of_scales() const;
   [[nodiscard]] std::vector<TileScale> make_scales() const;
   /// Makes those that departures change.
   [[nodiscard]] std::vector<TileScale> make_changed_scales() const;

@@ -236,10 +236,17 @@ std::vector<float> floats_amid(const FactorInterval& interval) {
   return all;
 }
 
-std::uint64_t mismatches_in(const Suspect& suspect, const StoredDump& dump, const std::vector<Piece>& pieces) {
+/// How many codes and scales of some pieces are not the suspect's: at least, where they are more than `most`.
+std::uint64_t mismatches_in(const Suspect& suspect, const StoredDump& dump, const std::vector<Piece>& pieces,
+                            std::uint64_t most) {
   const KernelModel model(suspect.side->source, suspect.candidate.hypothesis, &dump);
   std::uint64_t count = 0;
-  for (const Piece& piece : pieces) count += model.code_mismatches(piece) + model.scale_mismatches(piece);
+  for (const Piece& piece : pieces) {
+    count += model.scale_mismatches(piece);
+    if (count > most) return count;
+    count += model.code_mismatches(piece);
+    if (count > most) return count;
+  }
   return count;
 }
 
@@ -247,9 +254,9 @@ std::uint64_t mismatches_in(const Suspect& suspect, const StoredDump& dump, cons
 using Scored = std::pair<std::uint64_t, Suspect>;
 
 Scored scored(const Candidate& plain, const Side& side, const Deviation& deviation, const StoredDump& dump,
-              const std::vector<Piece>& pieces) {
+              const std::vector<Piece>& pieces, std::uint64_t most) {
   Suspect suspect{.candidate = with_deviation(plain, deviation, deviation.departure->cost), .side = &side};
-  const std::uint64_t wrong = mismatches_in(suspect, dump, pieces);
+  const std::uint64_t wrong = mismatches_in(suspect, dump, pieces, most);
   return {wrong, std::move(suspect)};
 }
 
@@ -259,7 +266,7 @@ std::optional<Suspect> with_exact_scale(const Candidate& plain, const Side& side
   const FactorInterval inverse{1 / interval.highest, 1 / interval.lowest};
   for (const std::uint64_t is_inverse : {0, 1}) {
     for (const float value : floats_amid(is_inverse == 1 ? inverse : interval)) {
-      auto [wrong, suspect] = scored(plain, side, {&rows::tensor_scale_stale, is_inverse, value}, dump, pieces);
+      auto [wrong, suspect] = scored(plain, side, {&rows::tensor_scale_stale, is_inverse, value}, dump, pieces, 0);
       if (wrong == 0) return std::move(suspect);
     }
   }
@@ -271,6 +278,9 @@ std::optional<Suspect> with_exact_scale(const Candidate& plain, const Side& side
 void Search::add_tensor_scales(std::vector<Suspect>& found, bool only_likely) {
   const Side& side = sides_.front();
   if (dump_.scales.empty()) return;
+  constexpr std::size_t most_verified_here = 8;
+  // Pieces may have an element twice. What these contradict more often than all contradicts the best is not looked at.
+  const std::uint64_t limit = only_likely ? 0 : 2 * verified_.front().all();
   std::vector<Scored> all;
   std::vector<Piece> pieces;
   for (const Candidate& plain : plain_candidates(side.facts, options_)) {
@@ -297,17 +307,14 @@ void Search::add_tensor_scales(std::vector<Suspect>& found, bool only_likely) {
     for (const Deviation& one : {Deviation{&rows::tensor_scale_stale, 0, static_cast<float>(top / amax)},
                                  Deviation{&rows::tensor_scale_stale, 0, simplest(*interval, std::nullopt)},
                                  Deviation{&rows::tensor_scale_stale, 1, simplest(inverse, std::nullopt)}}) {
-      all.push_back(scored(plain, side, one, dump_, pieces));
+      all.push_back(scored(plain, side, one, dump_, pieces, limit));
       is_explained = is_explained || all.back().first == 0;
     }
     if (is_explained) continue;
     auto exact = with_exact_scale(plain, side, *interval, dump_, pieces);
     if (exact) all.emplace_back(0, std::move(*exact));
   }
-  constexpr std::size_t most_verified_here = 8;
   std::ranges::stable_sort(all, {}, [](const auto& one) { return one.first; });
-  // Pieces may have an element twice. What these contradict more often than all contradicts the best is not looked at.
-  const std::uint64_t limit = only_likely ? 0 : 2 * verified_.front().all();
   for (std::size_t i = 0; i < std::min(all.size(), most_verified_here); ++i) {
     if (all[i].first <= limit) found.push_back(std::move(all[i].second));
   }

@@ -55,19 +55,33 @@ void KernelModel::complete() const {
   if (is_transpose && dump_ != nullptr) turned_codes_ = dump_->turned(source_->rows(), source_->threads());
 }
 
-void KernelModel::find_scales() const {
-  constexpr std::size_t most_kept = 3;
+bool KernelModel::take_known_scales() const {
+  if (amaxes_->scales.empty() || stored_recipe_ != scale_recipe_ || !follows_rule()) return false;
+  const auto is_this = [&](const ScalesByRule& one) {
+    if (one.facts.amax != facts_.amax || one.facts.input_type != facts_.input_type ||
+        one.facts.tensor_scale != facts_.tensor_scale || one.facts.tensor_scale_inv != facts_.tensor_scale_inv)
+      return false;
+    return one.rule == rule_of_scales();
+  };
+  const auto found = std::ranges::find_if(amaxes_->scales, is_this);
+  if (found == amaxes_->scales.end()) return false;
+  keep_made(found->scales);
+  return true;
+}
+
+Recipe KernelModel::rule_of_scales() const {
   Recipe rule = scale_recipe_;
   rule.cast = {};
-  const auto is_this = [&](const ScalesByRule& one) {
-    return one.rule == rule && one.facts.amax == facts_.amax && one.facts.input_type == facts_.input_type &&
-           one.facts.tensor_scale == facts_.tensor_scale && one.facts.tensor_scale_inv == facts_.tensor_scale_inv;
-  };
+  return rule;
+}
+
+void KernelModel::find_scales() const {
+  constexpr std::size_t most_kept = 6;
+  if (take_known_scales()) return;
   std::vector<ScalesByRule>& known = amaxes_->scales;
-  const auto found = std::ranges::find_if(known, is_this);
-  if (found != known.end()) return keep_made(found->scales);
   if (known.size() == most_kept) known.erase(known.begin());
-  keep_made(known.emplace_back(rule, facts_, std::make_shared<const std::vector<TileScale>>(make_scales())).scales);
+  auto made = std::make_shared<const std::vector<TileScale>>(make_scales());
+  keep_made(known.emplace_back(rule_of_scales(), facts_, std::move(made)).scales);
 }
 
 std::vector<TileScale> KernelModel::make_scales() const {
