@@ -59,10 +59,12 @@ def ranges(sizes: Sizes, parts: int) -> Iterator[list[int]]:
 
 
 class _Quiet:
-    """The loggers of dask.distributed, which tell a failure in many lines, silent until ``restore()``."""
+    """The loggers of dask.distributed and of its event loop, which tell a failure and a cancellation in many lines,
+    silent until ``restore()``."""
 
     def __init__(self) -> None:
         names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]
+        names.append("tornado.application")
         self._levels = {name: logging.getLogger(name).level for name in names}
         for name in names:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)

@@ -3,6 +3,7 @@
 
 import contextlib
 import json
+import logging
 import os
 import pathlib
 import re
@@ -219,6 +220,20 @@ def test_a_worker_that_is_killed_loses_nothing_and_nothing_counts_twice(tmp_path
     keys = [json.loads(line)["key"] for line in kept.read_text().splitlines()]
     assert len(keys) == len(set(keys)) == 60
     assert bytes_of(folder, tmp_path / "resumed", checkpoint=kept, resume=True)
+
+
+def test_what_a_cancelled_callback_raises_is_not_told(caplog):
+    def told():
+        caplog.clear()
+        for name in ("tornado.application", "distributed.client"):
+            logging.getLogger(name).error("Exception in callback")
+        return [record.name for record in caplog.records]
+
+    assert told() == ["tornado.application", "distributed.client"]
+    quiet = _cluster._Quiet()
+    assert told() == []
+    quiet.restore()
+    assert told() == ["tornado.application", "distributed.client"]
 
 
 def test_a_run_that_is_interrupted_keeps_what_has_come_and_cancels_the_rest(tmp_path):
