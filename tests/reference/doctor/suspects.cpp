@@ -79,7 +79,9 @@ TEST_CASE("codes that equal casts leave unexplained are those of a comparison") 
     for (std::size_t i = 0; i < q.codes.size(); i += 1009) q.codes[i] ^= 1;
     const auto scales =
         q.scale_codes.empty() ? std::as_bytes(std::span(q.scale_inv)) : std::as_bytes(std::span(q.scale_codes));
-    const doctor::StoredDump dump(view, {.codes = q.codes, .format = e4m3, .scales = {.bytes = scales}});
+    const auto type = q.scale_codes.empty() ? binary32 : e8m0;
+    const doctor::StoredDump dump(view,
+                                  {.codes = q.codes, .format = e4m3, .scales = {.format = type, .bytes = scales}});
     const Side side{doctor::Source(view, 2), {}, {}};
     doctor::ComparedCasts known;
     // Recipes with tiles of one shape, and other factors, casts and ways to meet them; some are equal.
