@@ -45,8 +45,11 @@ def attention(name, sizes):
 
 
 def batched(a, b, recipe):
-    rows = math.ceil(4096 / (a.shape[1] * b.shape[2]))
-    made = [fp8lab.gemm(x, y, recipe, layout="nn") for x, y in zip(a[:rows], np.ascontiguousarray(b[:rows]))]
+    """The first 4096 words: of a large product its first rows."""
+    products, rows = math.ceil(4096 / (a.shape[1] * b.shape[2])), math.ceil(4096 / b.shape[2])
+    made = [
+        fp8lab.gemm(x, y, recipe, layout="nn") for x, y in zip(a[:products, :rows], np.ascontiguousarray(b[:products]))
+    ]
     return np.concatenate([one.reshape(-1) for one in made])[:4096]
 
 

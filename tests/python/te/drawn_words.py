@@ -4,19 +4,25 @@
 import numpy as np
 
 
-def hashed(count: int, seed: int) -> np.ndarray:
-    """Well mixed words of 32 bits, as uint64."""
-    mask = np.uint64(0xFFFFFFFF)
-    h = (np.arange(count, dtype=np.uint64) * np.uint64(2654435761) + np.uint64(seed * 0x9E3779B9 % 2**32)) & mask
+def words_of(count: int, seed: int) -> np.ndarray:
+    """Well mixed words of 32 bits."""
+    h = np.arange(count, dtype=np.uint32)
+    h *= np.uint32(2654435761)
+    h += np.uint32(seed * 0x9E3779B9 % 2**32)
     for shift, factor in ((15, 0x2C1B3C6D), (12, 0x297A2D39), (15, 1)):
-        h ^= h >> np.uint64(shift)
-        h = (h * np.uint64(factor)) & mask
+        h ^= h >> np.uint32(shift)
+        h *= np.uint32(factor)
     return h
+
+
+def hashed(count: int, seed: int) -> np.ndarray:
+    """The same as uint64."""
+    return words_of(count, seed).astype(np.uint64)
 
 
 def uniform(count: int, seed: int) -> np.ndarray:
     """Multiples of 2^-23 in [-1, 1)."""
-    return (hashed(count, seed) >> np.uint64(8)).astype(np.float64) * 2.0**-23 - 1.0
+    return (words_of(count, seed) >> np.uint32(8)) * 2.0**-23 - 1.0
 
 
 def drawn(seed: int, shape, scale: float = 1.0, wide: bool = False) -> np.ndarray:
@@ -24,15 +30,16 @@ def drawn(seed: int, shape, scale: float = 1.0, wide: bool = False) -> np.ndarra
     count = int(np.prod(shape))
     values = uniform(count, seed) * scale
     if wide:
-        values *= np.exp2((hashed(count, seed + 1000) % np.uint64(13)).astype(np.float64) - 8)
+        values *= np.exp2((words_of(count, seed + 1000) % np.uint32(13)).astype(np.float64) - 8)
     return values.astype(np.float32).reshape(shape)
 
 
 def normal(seed: int, shape, scale: float = 1.0) -> np.ndarray:
     """Sums of four uniform numbers, some of them outliers, float32."""
     count = int(np.prod(shape))
-    total = sum(uniform(count, seed * 4 + i + 77) for i in range(4))
-    total[hashed(count, seed + 5) % np.uint64(61) == 0] *= 16
+    total = sum((words_of(count, seed * 4 + i + 77) >> np.uint32(8)).astype(np.int32) for i in range(4))  # 26 bits
+    total = total * 2.0**-23 - 4.0
+    total[words_of(count, seed + 5) % np.uint32(61) == 0] *= 16
     return (total * scale).astype(np.float32).reshape(shape)
 
 
