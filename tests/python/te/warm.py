@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs under ``python -m fp8lab.te``, each in a process of its own that has imported PyTorch already.
+"""Programs, most under ``python -m fp8lab.te``, each in a process of its own that has imported PyTorch already.
 
 Importing PyTorch takes longer than most of what is tested. A process imports it once, emulates nothing, and forks for each program;
-what is after the fork is what ``python -m fp8lab.te`` does.
+what is after the fork is what ``python -m fp8lab.te`` does, or ``python`` itself.
 """
 
 import atexit
+import contextlib
 import dataclasses
 import functools
+import importlib
 import json
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -37,14 +40,14 @@ def server() -> subprocess.Popen[str]:
 
 def run_together(*programs: tuple[list[str], dict]) -> list[Told]:
     """Runs programs side by side: the words of the command line of ``python -m fp8lab.te``, and ``input``, ``env`` and ``path``, what
-    stands first on the path of modules, where they are given."""
+    stands first on the path of modules, where they are given; with ``plain`` the words are those of ``python``."""
     with tempfile.TemporaryDirectory() as folder:
         jobs = []
         for number, (words, given) in enumerate(programs):
             names = {kind: str(Path(folder, f"{number}.{kind}")) for kind in ("stdin", "stdout", "stderr")}
             Path(names["stdin"]).write_text(given.get("input", ""))
             jobs.append({"words": [str(one) for one in words], "files": names, "env": given.get("env", {}),
-                         "path": [str(one) for one in given.get("path", [])]})  # fmt: skip
+                         "path": [str(one) for one in given.get("path", [])], "plain": given.get("plain", False)})  # fmt: skip
         running = server()
         assert running.stdin is not None and running.stdout is not None
         running.stdin.write(json.dumps(jobs) + "\n")
@@ -61,6 +64,21 @@ def run(*words, **given) -> Told:
     return run_together((list(words), given))[0]
 
 
+def run_emulated(words: list[str]) -> int:
+    """``python -m fp8lab.te``."""
+    from fp8lab.te.__main__ import main
+
+    return main(words)
+
+
+def run_plainly(words: list[str]) -> int:
+    """``python`` with a program."""
+    sys.argv = words
+    sys.path.insert(0, str(Path(words[0]).parent))
+    runpy.run_path(words[0], run_name="__main__")
+    return 0
+
+
 def started(job: dict) -> int:
     """The process of a program."""
     child = os.fork()
@@ -75,9 +93,7 @@ def started(job: dict) -> int:
         os.environ["PYTHONPATH"] = os.pathsep.join(paths)
         sys.path[:0] = job["path"]
         sys.path_importer_cache.clear()
-        from fp8lab.te.__main__ import main
-
-        status = main(job["words"])
+        status = (run_plainly if job["plain"] else run_emulated)(job["words"])
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else 1 if end.code else 0
     except BaseException:
@@ -94,6 +110,9 @@ def serve() -> None:
     import torch.distributed.fsdp
     import torch.distributed.tensor  # noqa: F401
 
+    for name in ("onnxscript", "pydantic.plugin"):  # most of what Transformer Engine imports besides
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     sys.stdin.reconfigure(line_buffering=True)
     for line in sys.stdin:
         children = [started(job) for job in json.loads(line)]
