@@ -8,7 +8,7 @@ import pytest
 from fp8lab.pytest_plugin import assert_codes_equal, assert_matches
 from sampled import EXHAUSTIVE, sampled
 
-pytestmark = pytest.mark.sample(2, tests=4)
+pytestmark = pytest.mark.sample(2, tests=8)
 
 planted = pytest.importorskip("planted", reason="ml_dtypes is not installed")
 planted_pairs = pytest.importorskip("planted_pairs", reason="ml_dtypes is not installed")

@@ -669,11 +669,15 @@ def results(directory: pathlib.Path, without: tuple[str, ...] = (), every: int =
     return found
 
 
+#: An ordinary run takes one call of so many.
+EVERY = 6
+
+
 @pytest.fixture(scope="session")
 def expected(tmp_path_factory):
-    """By the default environment, which refuses what it should. An ordinary run takes one call of three."""
+    """By the default environment, which refuses what it should."""
     directory = tmp_path_factory.mktemp("expected")
-    found = results(directory, every=3)
+    found = results(directory, every=EVERY)
     assert not [value for name, value in found.items() if b"not refused" in value]
     return found, {path.name: contents(path) for path in directory.iterdir()}
 
@@ -726,7 +730,7 @@ def test_no_environment_changes_a_byte(name, expected, tmp_path, request):
 
     def run():
         with Floats(*settings):
-            return results(tmp_path, every=3)
+            return results(tmp_path, every=EVERY)
 
     before = locale.setlocale(locale.LC_ALL)
     if "comma" in settings:
@@ -748,6 +752,6 @@ def test_calls_from_several_threads_at_once_give_the_same_bytes(expected, tmp_pa
     with ThreadPoolExecutor(len(directories)) as threads:
         # The tasks of fp8lab gpu are processes, which must not be made while other threads hold what they need.
         for found in threads.map(
-            lambda directory: results(directory, without=("experiments.gpu",), every=3), directories
+            lambda directory: results(directory, without=("experiments.gpu",), every=EVERY), directories
         ):
             assert [call for call in found if found[call] != expected[0][call]] == []

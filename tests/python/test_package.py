@@ -123,7 +123,7 @@ def test_notebooks_are_stored_without_outputs():
             assert not cell.get("outputs") and not cell.get("execution_count"), path
 
 
-#: In an ordinary run one notebook is run as Jupyter does, and the cells of the others one after the other in one process.
+#: In an ordinary run one notebook is run as Jupyter does, and the cells of some others one after the other in one process.
 RUN_BY_JUPYTER = [one for one in NOTEBOOKS if EXHAUSTIVE or one.stem == "train_without_the_hardware"]
 CELLS = """
 import json, sys
@@ -152,7 +152,7 @@ def test_notebooks_run(path):
 
 
 def test_the_cells_of_notebooks_run():
-    others = sampled([str(path) for path in NOTEBOOKS if path not in RUN_BY_JUPYTER and path.stem != "accumulate"], 2)
+    others = sampled([str(path) for path in NOTEBOOKS if path not in RUN_BY_JUPYTER and path.stem != "accumulate"], 4)
     done = subprocess.run([sys.executable, "-c", CELLS, *others], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -34,7 +34,7 @@ def test_the_report_fits_on_two_screens():
 
 @takes_long
 def test_ctrl_c_saves_the_state_and_resume_goes_on_to_the_same_bits(tmp_path):
-    line = "train --recipe te_delayed_hopper --steps 40 --error-steps 3"
+    line = "train --recipe te_delayed_hopper --steps 24 --error-steps 3"
     prints_nothing(f"{line} --quiet --out {tmp_path}/whole")
     state = tmp_path / "state"
     process = subprocess.Popen(
@@ -47,7 +47,7 @@ def test_ctrl_c_saves_the_state_and_resume_goes_on_to_the_same_bits(tmp_path):
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stdout) == (-signal.SIGINT, b"")
-    told = rf"fp8lab: stopped after step \d+ of 40, which {state} has; the same command goes on with --resume\n"
+    told = rf"fp8lab: stopped after step \d+ of 24, which {state} has; the same command goes on with --resume\n"
     assert re.fullmatch(told, stderr.decode()), stderr
     prints_nothing(f"{line} --checkpoint {state} --resume --quiet --out {tmp_path}/resumed")
     assert results(tmp_path / "resumed" / "train.json") == results(tmp_path / "whole" / "train.json")
