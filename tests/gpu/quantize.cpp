@@ -139,12 +139,15 @@ TEST_CASE("scales of one byte may be swizzled for tensor cores") {
 }
 
 TEST_CASE("NVFP4 with a Hadamard matrix, and rounded stochastically by Philox words") {
+  std::size_t number = 0;
   for (const gpu::ElementType type : element_types) {
     const Tensor x(type, 160, 96, 31);
     for (const bool turned : {false, true}) {
       for (const bool square : {false, true}) {
         for (const bool rounded : {false, true}) {
           if (!turned && !rounded) continue;
+          const std::size_t own = number++;
+          if ((own + own / 6) % 3 != 0 && !exhaustive()) continue;  // each of the six in one type
           Recipe recipe = NvFp4{
               .with_2d_quantization = square, .stochastic_rounding = true, .with_rht = turned, .round_rht = rounded};
           REQUIRE_NO(

@@ -230,7 +230,7 @@ TEST_CASE("trace: every statement of it is the oracle's, for every model, format
     const SlowModel slow = slow_model_of(model);
     for (const Format& a : model.operands) {
       for (const ZeroRule rule : rules_of(model)) {
-        const Dots dots = hard_dots(model, a, model.operands.front(), exhaustive() && !sanitized ? 40 : 12, 5);
+        const Dots dots = hard_dots(model, a, model.operands.front(), exhaustive() && !sanitized ? 40 : 6, 5);
         const Codes words = mma_words(model, dots, rule);
         for (std::size_t i = 0; i < dots.count(); ++i) {
           const One one(model, dots, i);
@@ -249,7 +249,7 @@ TEST_CASE("trace: every statement of it is the oracle's, for every model, format
 
 TEST_CASE("trace: the result is gemm's, of any K, fast and promoted, for every model") {
   for (const MmaModel& model : models) {
-    const Dots dots = deep_dots(model, sanitized ? 16 : 100);
+    const Dots dots = deep_dots(model, exhaustive() && !sanitized ? 100 : 16);
     Mismatches wrong;
     for (std::size_t i = 0; i < dots.count(); ++i) {
       const One one(model, dots, i);

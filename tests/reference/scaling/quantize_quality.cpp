@@ -162,8 +162,10 @@ TEST_CASE("what comes back is within the format's bound, or saturated, or underf
   for (float& value : turned) value = decode(bfloat16, encode(bfloat16, ieee, value));
   std::vector<Recipe> all = many_recipes();
   for (const NamedRecipe& one : recipes()) all.push_back(one.recipe);  // those with a Hadamard matrix, too
+  std::size_t number = 0;
   for (const Recipe& recipe : all) {
     for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
+      if (number++ % 3 != 0 && !exhaustive()) continue;
       INFO(describe(recipe) << (direction == Direction::rowwise ? " rowwise" : " columnwise"));
       const bool turns = recipe.transform != Transform::none && direction == Direction::columnwise;
       const Fate fate = fate_of(turns ? turned : x, quantize({x, size.rows, size.columns}, recipe, direction));

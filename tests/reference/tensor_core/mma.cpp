@@ -36,11 +36,11 @@ void compare_with_oracle(const MmaModel& model, std::size_t count, std::uint64_t
 
 void compare_with_oracle(const std::function<bool(const MmaModel&)>& which) {
   // With FP8LAB_EXHAUSTIVE, 10^7 dot products a model: half an hour.
-  const std::uint64_t rounds = exhaustive() && !sanitized ? 200 : 1;
+  const std::uint64_t rounds = exhaustive() && !sanitized ? 480 : 1;
   for (const MmaModel& model : models) {
     if (model.k() == 0 || !which(model)) continue;
     const std::size_t count =
-        is_repeated(model) || is_amd(model) || model.is_fp64() ? 2500 : 12000;  // the oracle is slower there
+        is_repeated(model) || is_amd(model) || model.is_fp64() ? 1250 : 5000;  // the oracle is slower there
     for (std::uint64_t i = 0; i < rounds; ++i) compare_with_oracle(model, sanitized ? 1000 : count, 1 + 1000 * i);
   }
 }

@@ -31,7 +31,7 @@ void every_defect_shows(const std::vector<Defect>& defects) {
   for (const MmaModel& model : models) {
     if (model.k() == 0) continue;
     const Format format = model.operands.front();
-    const Dots dots = hard_dots(model, format, format, model.group > 1 ? 20000 : exhaustive() ? 3000 : 1200, 77);
+    const Dots dots = hard_dots(model, format, format, model.group > 1 ? 20000 : exhaustive() ? 3000 : 700, 77);
     const Codes expected = slow_words(slow_model_of(model), dots, ZeroRule::floor);
     CHECK_FALSE(shows(model, dots, expected));
     for (std::size_t i = 0; i < defects.size(); ++i) {
@@ -78,7 +78,7 @@ TEST_CASE("mma: a wrong turn of the oracle in AMD's steps, and in FP64's, shows"
       if (is_rare(turn.defect) && (sanitized || !exhaustive())) continue;  // it takes many dot products to show
       const MmaModel& model = find_model(name);
       const Format& format = model.operands.back();
-      const Dots dots = hard_dots(model, format, format, is_rare(turn.defect) ? 20000 : sanitized ? 1000 : 4000, 7);
+      const Dots dots = hard_dots(model, format, format, is_rare(turn.defect) ? 20000 : exhaustive() ? 4000 : 1000, 7);
       SlowModel wrong = find_slow_model(name);
       wrong.defect = turn.defect;
       INFO(name << " with turn " << static_cast<int>(turn.defect));
