@@ -10,6 +10,8 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <limits>
+#include <type_traits>
 
 #include "simd/fuse.hpp"
 
@@ -144,21 +146,23 @@ HWY_INLINE void AddScaleExponents(std::int16_t a, const std::int16_t* b, std::in
   }
 }
 
-HWY_INLINE hn::Vec<Shorts> LoadExponents(Shorts d, const std::int16_t* from, int /*least*/) {
-  return hn::LoadU(d, from);
-}
-HWY_INLINE hn::Vec<Shorts> LoadExponents(Shorts d, const std::int8_t* from, int least) {
+HWY_INLINE hn::Vec<Shorts> LoadExponents(Shorts d, const std::int16_t* from) { return hn::LoadU(d, from); }
+HWY_INLINE hn::Vec<Shorts> LoadExponents(Shorts d, const std::int8_t* from) {
   const auto exponents = hn::PromoteTo(d, hn::LoadU(hn::Rebind<std::int8_t, Shorts>(), from));
-  const auto absent = hn::Lt(exponents, hn::Set(d, static_cast<std::int16_t>(least)));
+  const auto absent = hn::Lt(exponents, hn::Set(d, std::int16_t{least_narrow_sum}));
   return hn::IfThenElse(absent, hn::Set(d, absent_exponent_of<std::int16_t>), exponents);
+}
+HWY_INLINE hn::Vec<Shorts> LoadExponents(Shorts d, const std::uint8_t* from) {
+  const auto below = hn::PromoteTo(d, hn::LoadU(hn::Rebind<std::uint8_t, Shorts>(), from));
+  const auto absent = hn::Gt(below, hn::Set(d, std::int16_t{2 * farthest_near}));
+  return hn::IfThenElse(absent, hn::Set(d, absent_exponent_of<std::int16_t>), hn::Neg(below));
 }
 
 /// What makes fields of exponents.
 struct FieldsOf {
-  int bias;                              // of the lanes' type
-  int least;                             // no exponent is below it
-  int base = 0;                          // added to exponents
-  int least_present = least_narrow_sum;  // bytes below it are absent exponents
+  int bias;      // of the lanes' type
+  int least;     // no exponent is below it
+  int base = 0;  // added to exponents
 };
 
 /// The fields of exponents plus those of scales (none if null).
@@ -167,7 +171,7 @@ HWY_INLINE void MakeFields(const FieldsOf& of, const Exponent* exponents, const 
                            std::int16_t* fields) {
   const Shorts d;
   for (std::size_t column = 0; column < tile_columns; column += hn::Lanes(d)) {
-    auto sum = LoadExponents(d, exponents + column, of.least_present);
+    auto sum = LoadExponents(d, exponents + column);
     if (scales != nullptr) sum = hn::Add(sum, hn::LoadU(d, scales + column));
     sum = hn::Max(hn::Add(sum, hn::Set(d, static_cast<std::int16_t>(of.base))),
                   hn::Set(d, static_cast<std::int16_t>(of.least)));
@@ -231,29 +235,53 @@ HWY_INLINE hn::Vec<Ints> FourBytes(hn::Vec<Ints> byte) {
 
 constexpr std::size_t most_near_products = 32;
 
-/// The largest sums of near exponents, column by column. Returns false where one may be that of exponents that are
-/// farther from the largest than bytes tell.
-HWY_INLINE bool LargestNear(std::size_t products, const std::int8_t* a0, const std::int8_t* a1, const std::int8_t* b,
-                            std::int8_t* top0, std::int8_t* top1) {
-  const Bytes d;
-  const hn::Repartition<std::int32_t, Bytes> di;
+/// What is larger than a sum of near exponents: the largest of them is sought among bytes, or the least that says how
+/// far it is below.
+template <class D>
+HWY_INLINE hn::Vec<D> Larger(hn::Vec<D> largest, hn::Vec<D> x, hn::Vec<D> y) {
+  if constexpr (std::is_signed_v<hn::TFromD<D>>) {
+    return hn::Max(largest, hn::Add(x, y));
+  } else {
+    return hn::Min(largest, hn::Add(x, y));
+  }
+}
+
+/// Whether one of the sums may be that of exponents that are farther from the largest than bytes tell.
+HWY_INLINE bool AnyFar(const std::uint8_t* top0, const std::uint8_t* top1) {
+  const hn::CappedTag<std::uint8_t, tile_columns> d;
+  const auto first = hn::Set(d, farthest_near);
+  auto least = hn::Set(d, std::uint8_t{255});
+  for (std::size_t column = 0; column < tile_columns; column += hn::Lanes(d)) {  // what is below wraps
+    least = hn::Min(least, hn::Sub(hn::LoadU(d, top0 + column), first));
+    least = hn::Min(least, hn::Sub(hn::LoadU(d, top1 + column), first));
+  }
+  return !hn::AllTrue(d, hn::Gt(least, first));
+}
+
+/// The largest sums of near exponents, column by column.
+template <typename Near>
+HWY_INLINE void LargestNear(std::size_t products, const Near* a0, const Near* a1, const Near* b, Near* top0,
+                            Near* top1) {
+  using Nears = hn::CappedTag<Near, tile_columns>;
+  const Nears d;
+  const hn::Repartition<std::int32_t, Nears> di;
   const Ints words;
-  const hn::Rebind<std::int8_t, Ints> bytes;
+  const hn::Rebind<Near, Ints> bytes;
   alignas(64) std::int32_t left0[most_near_products];
   alignas(64) std::int32_t left1[most_near_products];
   for (std::size_t k = 0; k < products; k += hn::Lanes(words)) {
     hn::Store(FourBytes(hn::PromoteTo(words, hn::LoadU(bytes, a0 + k))), words, left0 + k);
     hn::Store(FourBytes(hn::PromoteTo(words, hn::LoadU(bytes, a1 + k))), words, left1 + k);
   }
-  const auto absent = hn::Set(d, std::int8_t{2 * absent_near});
-  auto doubt = hn::Zero(d);
+  const auto absent =
+      hn::Set(d, std::is_signed_v<Near> ? std::numeric_limits<Near>::min() : std::numeric_limits<Near>::max());
   for (std::size_t column = 0; column < tile_columns; column += hn::Lanes(d)) {
     auto largest0 = absent;
     auto largest1 = absent;
     const auto add = [&](std::size_t k) HWY_ATTR {
       const auto x = hn::LoadU(d, b + k * tile_columns + column);
-      largest0 = hn::Max(largest0, hn::Add(x, hn::BitCast(d, hn::Set(di, left0[k]))));
-      largest1 = hn::Max(largest1, hn::Add(x, hn::BitCast(d, hn::Set(di, left1[k]))));
+      largest0 = Larger<Nears>(largest0, x, hn::BitCast(d, hn::Set(di, left0[k])));
+      largest1 = Larger<Nears>(largest1, x, hn::BitCast(d, hn::Set(di, left1[k])));
     };
     std::size_t k = 0;
     for (; k + unrolled <= products; k += unrolled) {
@@ -263,13 +291,7 @@ HWY_INLINE bool LargestNear(std::size_t products, const std::int8_t* a0, const s
     for (; k < products; ++k) add(k);
     hn::StoreU(largest0, d, top0 + column);
     hn::StoreU(largest1, d, top1 + column);
-    for (const auto largest : {largest0, largest1}) {
-      const auto is_far = hn::Lt(largest, hn::Set(d, std::int8_t{farthest_near + 1}));
-      const auto is_absent = hn::Lt(largest, hn::Set(d, std::int8_t{2 * farthest_near}));
-      doubt = hn::Or(doubt, hn::VecFromMask(d, hn::AndNot(is_absent, is_far)));
-    }
   }
-  return hn::AllTrue(d, hn::Eq(doubt, hn::Zero(d)));
 }
 
 #endif

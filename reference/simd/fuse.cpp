@@ -59,19 +59,9 @@ HWY_INLINE hn::Vec<hn::Rebind<float, Doubles>> ToFloat(hn::Vec<Doubles> units) {
   }
   return hn::DemoteTo(hn::Rebind<float, Doubles>(), hn::BitCast(d, cut));
 }
-/// Rounds the sum of two whole numbers in the same way.
+/// Rounds the sum of two numbers in the same way, of any size.
 template <bool kOdd>
-HWY_INLINE hn::Vec<Floats> ToFloat(hn::Vec<Ints> units, hn::Vec<Ints> more) {
-  const Ints di;
-  const auto ints = hn::Add(units, more);
-#if HWY_TARGET <= HWY_AVX3                                                    // whose conversion takes any int32
-  const auto overflows = hn::And(hn::Xor(units, ints), hn::Xor(more, ints));  // negative where the sum does
-  if (hn::AllFalse(di, hn::Lt(overflows, hn::Zero(di)))) return ToFloat<kOdd>(ints);
-#else
-  // Sums this small fit an int32, and so does their float32.
-  const auto larger = hn::Max(hn::Abs(units), hn::Abs(more));
-  if (hn::AllTrue(di, hn::Lt(larger, hn::Set(di, (1 << 30) - (1 << 6))))) return ToFloat<kOdd>(ints);
-#endif
+HWY_INLINE hn::Vec<Floats> SumToFloat(hn::Vec<Ints> units, hn::Vec<Ints> more) {
   const auto sum = [](auto x, auto y) HWY_ATTR {
     return ToFloat<kOdd>(hn::Add(hn::PromoteTo(Doubles(), x), hn::PromoteTo(Doubles(), y)));
   };
@@ -84,6 +74,16 @@ HWY_INLINE hn::Vec<Floats> ToFloat(hn::Vec<Ints> units, hn::Vec<Ints> more) {
   return hn::Combine(Floats(), upper, lower);
 #endif
 }
+/// Negative where ToFloat() may not take the sum of two numbers of units.
+HWY_INLINE hn::Vec<Ints> TooLarge(hn::Vec<Ints> units, hn::Vec<Ints> more) {
+#if HWY_TARGET <= HWY_AVX3  // whose conversion takes any int32
+  const auto sum = hn::Add(units, more);
+  return hn::And(hn::Xor(units, sum), hn::Xor(more, sum));
+#else
+  // Sums of smaller ones fit an int32, and so does their float32.
+  return hn::Sub(hn::Set(Ints(), (1 << 30) - (1 << 6) - 1), hn::Max(hn::Abs(units), hn::Abs(more)));
+#endif
+}
 
 /// The state of a fused step in two vectors of columns.
 template <StepSum kSum>
@@ -91,7 +91,7 @@ struct Open {
   Quad<Floats> power;  // the power that terms are aligned to
   Quad<Floats> units;  // multiplies a product to make it a number of units
   hn::Vec<Ints> sum[tile_rows][2], more[tile_rows][2];
-  Quad<Floats> own;  // the accumulator's power
+  hn::Vec<Floats> largest;  // of the accumulators' powers
 };
 
 /// Steps 1 and 2 but for the products. `scales`: the exponents of the columns' scales; null without.
@@ -105,10 +105,10 @@ HWY_INLINE void Begin(const FuseShape& shape, const std::int16_t* fields, const 
     const std::size_t at = column + i * hn::Lanes(d);
     const auto accumulator = hn::LoadU(d, accumulators + at);
     auto own = LeadingPower(d, accumulator);
-    open.own[row][i] = own;
-    // An infinity or a NaN stays one; units of its power would make products subnormal, which is slow.
-    own = hn::IfThenZeroElse(hn::Eq(own, hn::Inf(d)), own);
+    open.largest = hn::Max(open.largest, own);
     if constexpr (kHalf) {
+      // An infinity, which is common here, stays one; units of its power would make products subnormal, which is slow.
+      own = hn::IfThenZeroElse(hn::Eq(own, hn::Inf(d)), own);
       own = hn::IfThenZeroElse(hn::Eq(accumulator, hn::Zero(d)), hn::Max(own, Power(d, -14)));
     }
     const auto power = hn::Max(own, Powers(d, fields + at));
@@ -138,21 +138,41 @@ HWY_INLINE void AddAllProducts(std::size_t products, const float* a0, const floa
   }
 }
 
-/// Step 3: the sum, in units of 2^-fraction_bits of the alignment power, as the accumulator's word.
+/// Step 3: the sums as float32, in units of 2^-fraction_bits of the alignment power.
 template <StepSum kSum, bool kHalf>
-HWY_INLINE hn::Vec<Floats> Converted(const FuseShape& shape, const Open<kSum>& open, std::size_t row, std::size_t i) {
-  const Floats d;
-  hn::Vec<Floats> sum;
-  if constexpr (kSum == StepSum::ints) {
-    sum = ToFloat<kHalf>(open.sum[row][i]);
-  } else {
-    sum = ToFloat<kHalf>(open.sum[row][i], open.more[row][i]);
+HWY_INLINE void ConvertSums(const Open<kSum>& open, Quad<Floats>& sums) {
+  const Ints di;
+  if constexpr (kSum == StepSum::int_pairs) {
+    const auto large = [&](std::size_t row, std::size_t i)
+                           HWY_ATTR { return TooLarge(open.sum[row][i], open.more[row][i]); };
+    const auto any = hn::Or(hn::Or(large(0, 0), large(0, 1)), hn::Or(large(1, 0), large(1, 1)));
+    if (!hn::AllFalse(di, hn::Lt(any, hn::Zero(di)))) {
+      for (std::size_t row = 0; row < tile_rows; ++row) {
+        for (std::size_t i = 0; i < 2; ++i) sums[row][i] = SumToFloat<kHalf>(open.sum[row][i], open.more[row][i]);
+      }
+      return;
+    }
   }
-  const auto x = hn::Mul(hn::Mul(sum, Power(d, -shape.fraction_bits)), open.power[row][i]);
+#pragma GCC unroll 2
+  for (std::size_t row = 0; row < tile_rows; ++row) {
+#pragma GCC unroll 2
+    for (std::size_t i = 0; i < 2; ++i) {
+      auto units = open.sum[row][i];
+      if constexpr (kSum == StepSum::int_pairs) units = hn::Add(units, open.more[row][i]);
+      sums[row][i] = ToFloat<kHalf>(units);
+    }
+  }
+}
+
+/// The accumulator's word of such a sum.
+template <bool kHalf>
+HWY_INLINE hn::Vec<Floats> Rounded(const FuseShape& shape, hn::Vec<Floats> sum, hn::Vec<Floats> power) {
+  const Floats d;
+  const auto x = hn::Mul(hn::Mul(sum, Power(d, -shape.fraction_bits)), power);
   if constexpr (kHalf) return SignedZero(d, shape, x, RoundToHalf(d, x));
+  if (shape.output_bits == 23) return x;
   const auto mask = hn::Set(hn::RebindToUnsigned<Floats>(), ~((std::uint32_t{1} << (23 - shape.output_bits)) - 1));
-  const auto cut = hn::And(x, hn::BitCast(d, mask));
-  return cut;  // sums below 2^-126 do not occur
+  return hn::And(x, hn::BitCast(d, mask));  // sums below 2^-126 do not occur
 }
 
 /// Replaces results by the infinities and NaN that terms of them make.
@@ -177,13 +197,6 @@ HWY_INLINE void SpecialSums(std::size_t products, const float* a0, const float* 
   }
 }
 
-/// Whether one of the powers is that of an infinity or a NaN.
-HWY_INLINE bool AnyInfinite(const Quad<Floats>& own) {
-  const Floats d;
-  const auto largest = hn::Max(hn::Max(own[0][0], own[0][1]), hn::Max(own[1][0], own[1][1]));
-  return !hn::AllTrue(d, hn::Lt(largest, hn::Inf(d)));
-}
-
 /// The exponents that a fused step aligns its terms by, for two rows.
 struct Alignment {
   alignas(64) std::int16_t fields[tile_rows][tile_columns];
@@ -191,28 +204,54 @@ struct Alignment {
   bool has_scales;
 };
 
+/// No field is below that of this exponent.
+HWY_INLINE int LeastExponent(const FuseShape& shape) { return std::max(shape.least_exponent, -fuse_exponent_limit); }
+
 /// The fields of a row's largest products.
 template <typename Exponent>
-HWY_INLINE void SetFields(const FuseShape& shape, std::size_t row, const Exponent* top, int base, int least_present,
+HWY_INLINE void SetFields(const FuseShape& shape, std::size_t row, const Exponent* top, int base,
                           Alignment& alignment) {
-  const int least = std::max(shape.least_exponent, -fuse_exponent_limit);
-  MakeFields({Bits<Floats>::bias, least, base, least_present}, top,
+  MakeFields({Bits<Floats>::bias, LeastExponent(shape), base}, top,
              alignment.has_scales ? alignment.scales[row] : nullptr, alignment.fields[row]);
 }
 
 #if HWY_TARGET != HWY_SCALAR
+/// The same from how far their exponents are below `base`, where there are no scales.
+HWY_INLINE void SetNearFields(const FuseShape& shape, std::size_t row, const std::uint8_t* below, int base,
+                              Alignment& alignment) {
+  const hn::CappedTag<std::uint8_t, hn::MaxLanes(Shorts())> d;
+  const Shorts ds;
+  // Where all are absent, the base is any number.
+  const auto highest = hn::Set(d, static_cast<std::uint8_t>(std::clamp(base + Bits<Floats>::bias, 0, 254)));
+  const auto least =
+      hn::Set(d, static_cast<std::uint8_t>(std::clamp(LeastExponent(shape) + Bits<Floats>::bias, 0, 254)));
+  const auto farthest = hn::Set(d, std::uint8_t{2 * farthest_near});
+  for (std::size_t column = 0; column < tile_columns; column += hn::Lanes(d)) {
+    const auto x = hn::LoadU(d, below + column);
+    const auto field = hn::IfThenZeroElse(hn::Gt(x, farthest), hn::SaturatedSub(highest, x));
+    hn::StoreU(hn::PromoteTo(ds, hn::Max(field, least)), ds, alignment.fields[row] + column);
+  }
+}
+
 /// By the exponents in bytes. Returns false where these do not tell.
 template <typename Exponent>
 HWY_INLINE bool AlignNear(const FuseShape& shape, const FactorsOf<Exponent> (&a)[tile_rows],
                           const FactorsOf<Exponent>& b, Alignment& alignment) {
-  constexpr bool wide = sizeof(Exponent) == 2;
   if (shape.products > most_near_products) return false;
-  alignas(64) std::int8_t top[tile_rows][tile_columns];
-  const bool told = LargestNear(shape.products, a[0].near, a[1].near, b.near, top[0], top[1]);
-  if (wide && !told) return false;
+  alignas(64) NearOf<Exponent> top[tile_rows][tile_columns];
+  LargestNear(shape.products, a[0].near, a[1].near, b.near, top[0], top[1]);
+  if constexpr (sizeof(Exponent) == 2) {
+    if (AnyFar(top[0], top[1])) return false;
+  }
   for (std::size_t row = 0; row < tile_rows; ++row) {
-    SetFields(shape, row, top[row], a[row].near_base + b.near_base, wide ? 2 * farthest_near : least_narrow_sum,
-              alignment);
+    const int base = a[row].near_base + b.near_base;
+    if constexpr (sizeof(Exponent) == 2) {
+      if (!alignment.has_scales) {
+        SetNearFields(shape, row, top[row], base, alignment);
+        continue;
+      }
+    }
+    SetFields(shape, row, top[row], base, alignment);
   }
   return true;
 }
@@ -230,7 +269,7 @@ HWY_INLINE void Align(const FuseShape& shape, const FactorsOf<Exponent> (&a)[til
 #endif
   alignas(64) Exponent top[tile_rows][tile_columns];
   LargestExponents(shape.products, a[0].exponents, a[1].exponents, b.exponents, top[0], top[1]);
-  for (std::size_t row = 0; row < tile_rows; ++row) SetFields(shape, row, top[row], 0, least_narrow_sum, alignment);
+  for (std::size_t row = 0; row < tile_rows; ++row) SetFields(shape, row, top[row], 0, alignment);
 }
 
 /// A fused step in two vectors of columns.
@@ -240,19 +279,22 @@ HWY_INLINE void StepInColumns(const FuseShape& shape, const FactorsOf<Exponent> 
                               float* const (&accumulators)[tile_rows]) {
   const Floats d;
   Open<kSum> open;
+  open.largest = hn::Zero(d);
 #pragma GCC unroll 2
   for (std::size_t row = 0; row < tile_rows; ++row) {
     const std::int16_t* const scales = alignment.has_scales ? alignment.scales[row] : nullptr;
     Begin<kSum, kHalf>(shape, alignment.fields[row], scales, accumulators[row], row, column, open);
   }
+  const bool infinite = !hn::AllTrue(d, hn::Lt(open.largest, hn::Inf(d)));  // or NaN
   AddAllProducts(shape.products, a[0].values, a[1].values, b, open);
   Quad<Floats> results;
+  ConvertSums<kSum, kHalf>(open, results);
 #pragma GCC unroll 2
   for (std::size_t row = 0; row < tile_rows; ++row) {
 #pragma GCC unroll 2
-    for (std::size_t i = 0; i < 2; ++i) results[row][i] = Converted<kSum, kHalf>(shape, open, row, i);
+    for (std::size_t i = 0; i < 2; ++i) results[row][i] = Rounded<kHalf>(shape, results[row][i], open.power[row][i]);
   }
-  if (special || AnyInfinite(open.own)) {
+  if (special || infinite) {
     SpecialSums(shape.products, a[0].values, a[1].values, b, accumulators, column, results);
   }
 #pragma GCC unroll 2
@@ -341,17 +383,17 @@ HWY_ATTR bool FindNarrowExponents(int least, bool flushes, float* values, std::s
 }
 /// As near_exponents() does, in vectors of `d`, of which there is a whole number.
 template <typename D>
-HWY_INLINE void MakeNear(D d, const std::int16_t* exponents, std::size_t count, int largest, std::int8_t* near) {
-  const hn::Rebind<std::int8_t, D> d8;
+HWY_INLINE void MakeNear(D d, const std::int16_t* exponents, std::size_t count, int largest, std::uint8_t* near) {
+  const hn::Rebind<std::uint8_t, D> d8;
   const auto base = hn::Set(d, static_cast<std::int16_t>(largest));
   for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
     const auto x = hn::LoadU(d, exponents + i);
-    const auto below = hn::Max(hn::Sub(x, base), hn::Set(d, farthest_near));
     const auto is_absent = hn::Eq(x, hn::Set(d, absent_exponent_of<std::int16_t>));
+    const auto below = hn::Min(hn::Sub(base, x), hn::Set(d, std::int16_t{farthest_near}));
     hn::StoreU(hn::DemoteTo(d8, hn::IfThenElse(is_absent, hn::Set(d, absent_near), below)), d8, near + i);
   }
 }
-HWY_ATTR void NearExponents(const std::int16_t* exponents, std::size_t count, int largest, std::int8_t* near) {
+HWY_ATTR void NearExponents(const std::int16_t* exponents, std::size_t count, int largest, std::uint8_t* near) {
   const Shorts d;
   const std::size_t whole = count / hn::Lanes(d) * hn::Lanes(d);
   MakeNear(d, exponents, whole, largest, near);
@@ -416,7 +458,7 @@ ExponentRange range_of(std::span<const std::int16_t> exponents) {
   HWY_DYNAMIC_DISPATCH(RangeOf)(exponents.data(), exponents.size(), range);
   return range;
 }
-void near_exponents(std::span<const std::int16_t> exponents, int largest, std::int8_t* near) {
+void near_exponents(std::span<const std::int16_t> exponents, int largest, std::uint8_t* near) {
   HWY_DYNAMIC_DISPATCH(NearExponents)(exponents.data(), exponents.size(), largest, near);
 }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include "gemm/multiplier.hpp"
 
@@ -42,6 +43,11 @@ struct FuseShape {
   bool drops_small_c;  ///< products_first, as MmaModel has it
 };
 
+/// What finds the largest exponent of products: a narrow exponent as it is, or how far a wide one is below the largest
+/// of its tile, as near_exponents() tells it.
+template <typename Exponent>
+using NearOf = std::conditional_t<sizeof(Exponent) == 1, std::int8_t, std::uint8_t>;
+
 /// Factors as vector code takes them: a row's, one after the other, or a tile's, as [k][tile_columns], in the order in
 /// which the steps take them. Infinities and NaN are what they are, also those that a scale makes; their exponents, and
 /// those of zeros, are absent.
@@ -49,14 +55,14 @@ template <typename Exponent>
 struct FactorsOf {
   const float* values;
   const Exponent* exponents;
-  const std::int8_t* near;              ///< the same in a byte, as near_exponents() makes them; narrow ones as they are
+  const NearOf<Exponent>* near;         ///< the same in a byte
   const double* scales;                 ///< one a block
   const std::int16_t* scale_exponents;  ///< likewise
   const std::uint16_t* nonzero;         ///< one a group: bit k is set where its k-th factor is not zero
   /// For fuse_small(): as [k][2][width] the exponents of the last places of positive factors, and of negative ones.
   const std::int8_t* lasts;
   bool special;   ///< there may be an infinity or a NaN among the values
-  int near_base;  ///< what is added to near ones; 0 for narrow ones
+  int near_base;  ///< the largest exponent of the tile; 0 for narrow ones
 
   /// Returns the last places from number `element` on, null where there are none.
   [[nodiscard]] const std::int8_t* lasts_from(std::size_t element) const {
@@ -109,12 +115,13 @@ inline constexpr std::int16_t absent_exponent_of<std::int16_t> = -2000;
 /// Sums of two narrow exponents are no less, unless one is absent.
 inline constexpr std::int8_t least_narrow_sum = -32;
 
-/// Near exponents: what is further below the largest one counts as this far; what is absent, as that far.
-inline constexpr std::int8_t farthest_near = -31;
-inline constexpr std::int8_t absent_near = -64;
-
 /// Products and scales, all in all, that fuse() takes have exponents in [-limit, limit].
 inline constexpr int fuse_exponent_limit = 100;
+
+/// How far wide exponents are below the largest, in bytes: farthest_near at most, absent_near where there is none. A
+/// sum of two fits a byte, and one with an absent exponent is above all others.
+inline constexpr std::uint8_t farthest_near = 62;
+inline constexpr std::uint8_t absent_near = 2 * farthest_near + 1;
 
 /// Where a step finds its factors. `width`: from one of K to the next. Inlined, for a call takes as long as the step.
 template <typename Exponent>
@@ -153,7 +160,7 @@ struct ExponentRange {
 };
 ExponentRange range_of(std::span<const std::int16_t> exponents);
 /// Makes of exponents how far they are below the largest.
-void near_exponents(std::span<const std::int16_t> exponents, int largest, std::int8_t* near);
+void near_exponents(std::span<const std::int16_t> exponents, int largest, std::uint8_t* near);
 /// result = c + the products of a and b, whose elements are tile_columns apart, rounded once; unless there is an
 /// infinity or a NaN, which leave it as it is.
 void exact_step(std::size_t products, const float* a, const float* b, float c, float& result);

@@ -150,7 +150,7 @@ class Packed {
         memory_(bytes()),
         values_(memory_.template take<float>(elements())),
         exponents_(memory_.template take<Exponent>(elements())),
-        near_(memory_.template take<std::int8_t>(near_elements())),
+        near_(memory_.template take<std::uint8_t>(near_elements())),
         scales_(memory_.template take<double>(tiles * blocks_ * width)),
         scale_exponents_(memory_.template take<std::int16_t>(tiles * blocks_ * width)),
         nonzero_(memory_.template take<std::uint16_t>(tiles * groups_ * width)),
@@ -220,7 +220,7 @@ class Packed {
   static constexpr bool is_wide = sizeof(Exponent) == 2;
   [[nodiscard]] std::size_t elements() const { return tiles_ * depth_ * width_; }
   [[nodiscard]] std::size_t near_elements() const { return is_wide ? elements() : 0; }
-  [[nodiscard]] const std::int8_t* near_of(std::size_t element) const {
+  [[nodiscard]] const NearOf<Exponent>* near_of(std::size_t element) const {
     if constexpr (is_wide) {
       return near_.data() + element;
     } else {
@@ -231,7 +231,7 @@ class Packed {
   [[nodiscard]] std::size_t bytes() const {
     const std::size_t scales = tiles_ * blocks_ * width_;
     return LineArrays::bytes<float>(elements()) + LineArrays::bytes<Exponent>(elements()) +
-           LineArrays::bytes<std::int8_t>(near_elements()) + LineArrays::bytes<std::int16_t>(is_wide ? tiles_ : 0) +
+           LineArrays::bytes<std::uint8_t>(near_elements()) + LineArrays::bytes<std::int16_t>(is_wide ? tiles_ : 0) +
            LineArrays::bytes<double>(scales) + LineArrays::bytes<std::int16_t>(scales) +
            LineArrays::bytes<std::uint16_t>(tiles_ * groups_ * width_) +
            LineArrays::bytes<std::int8_t>(has_lasts_ ? 2 * elements() : 0) +
@@ -368,7 +368,7 @@ class Packed {
   LineArrays memory_;  // of all that follow
   std::span<float> values_;
   std::span<Exponent> exponents_;
-  std::span<std::int8_t> near_;  // of wide ones, as near_exponents() makes them
+  std::span<std::uint8_t> near_;  // of wide ones, as near_exponents() makes them
   std::span<double> scales_;
   std::span<std::int16_t> scale_exponents_;
   std::span<std::uint16_t> nonzero_;                  // one a group: bit k is set where its k-th factor is not zero

@@ -55,11 +55,11 @@ TEST_CASE("an accumulator may start from c, also from a tiny one, which zeros co
   }
 }
 
-/// Rows whose first instruction has exponents up to `below` under those of its second or third one, where the other
-/// operand has zeros: sums are the first instruction's.
-Codes codes_below(Random& random, const MmaModel& model, const Format& format, std::size_t rows, int below,
+/// Rows whose first instruction has exponents up to `below` under those of its second or third one, which are `top`,
+/// and where the other operand has zeros: sums are the first instruction's.
+Codes codes_below(Random& random, const MmaModel& model, const Format& format, std::size_t rows, int top, int below,
                   std::size_t large) {
-  const int one = format.bias;
+  const int one = format.bias + top;
   Codes codes;
   for (std::size_t i = 0; i < rows; ++i) {
     for (std::size_t k = 0; k < 3 * static_cast<std::size_t>(model.k()); ++k) {
@@ -76,17 +76,30 @@ TEST_CASE("terms are aligned by their largest exponent, however far below the op
     const Format format = model.operands.front();
     if (model.k() == 0 || model.is_fp64() || model.scales || format.exponent_bits != 8) continue;
     Random random(3);
-    for (const auto& [a, b] : {std::pair(20, 5), {27, 0}, {0, 29}, {15, 16}, {16, 17}, {31, 0}, {0, 33}, {34, 34}}) {
+    struct Below {
+      int top, a, b;
+    };
+    for (const auto& [top, a, b] : {Below{0, 20, 5},
+                                    {0, 27, 0},
+                                    {0, 0, 33},
+                                    {0, 62, 0},
+                                    {0, 0, 63},
+                                    {0, 66, 0},
+                                    {0, 31, 32},
+                                    {0, 50, 48},
+                                    {0, 1, 97},
+                                    {0, 90, 90},
+                                    {45, 70, 70}}) {
       GemmProblem p{model,        3,     2, 3 * static_cast<std::size_t>(model.k()), {}, {}, {}, {}, {{}, format},
                     {{}, format}, format};
-      p.left = codes_below(random, model, format, p.rows, a, 1);
-      p.right = codes_below(random, model, format, p.columns, b, 2);
+      p.left = codes_below(random, model, format, p.rows, top, a, 1);
+      p.right = codes_below(random, model, format, p.columns, top, b, 2);
       p.left_elements = Elements(p.left, format);
       p.right_elements = Elements(p.right, format);
       std::vector<float> out(p.rows * p.columns);
       gemm({.model = model}, p.a(), p.b(), out);
       for (std::size_t i = 0; i < out.size(); ++i) {
-        INFO(model.name << " " << a << " and " << b << " below, element " << i);
+        INFO(model.name << " " << top << ": " << a << " and " << b << " below, element " << i);
         CHECK(bits(out[i]) == bits(p.slow(i / p.columns, i % p.columns, 0)));
       }
     }
