@@ -243,11 +243,17 @@ void quantize_each_row(const Matrix<Source>& x, const Recipe& recipe, const Quan
   parallel_for(lines, options.threads, [&](std::size_t first, std::size_t last) {
     QuantizeOptions alone = options;
     alone.threads = 1;
-    std::vector<Source> line(length);
+    const std::size_t at_once = rowwise ? 1 : 16;  // columns share cache lines
+    std::vector<Source> some(at_once * length);
     Quantized q;
     for (std::size_t i = first; i < last; ++i) {
       checkpoint();
-      for (std::size_t k = 0; k < length; ++k) line[k] = x.values[rowwise ? i * length + k : k * lines + i];
+      const std::size_t within = (i - first) % at_once;
+      for (std::size_t k = 0; k < length && within == 0; ++k) {
+        for (std::size_t j = 0; j < std::min(at_once, last - i); ++j)
+          some[j * length + k] = x.values[rowwise ? i * length + k : k * lines + i + j];
+      }
+      const auto line = std::span<const Source>(some).subspan(within * length, length);
       const std::array one{Request{Direction::rowwise, q}};
       const auto plans = plans_of(own, 1, length, one);
       if (!amaxes.empty()) alone.given.tensor_amax = amaxes[i];
