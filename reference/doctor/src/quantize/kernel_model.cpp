@@ -386,6 +386,15 @@ Randomness KernelModel::randomness(const Piece& piece) const {
   const auto encoder = vector_code_allowed() ? vector_encode(format, downward) : std::nullopt;
   const std::uint8_t* const stored = codes_in_order();
   std::array<std::array<std::uint32_t, 1025>, 2> counts{};  // of elements, by whether they went up and what was cut
+  const std::uint64_t mask = format.magnitude_mask();
+  const double largest = values[last];
+  const auto add = [&counts, &values, &units, mask, largest](float x, std::uint8_t low, std::uint8_t own) {
+    const auto magnitude = static_cast<double>(x);
+    if (!(magnitude < largest)) return;
+    const double part_cut = (magnitude - values[low]) * units[low];
+    if (part_cut == 0) return;
+    ++counts[(own & mask) == low ? 0 : 1][static_cast<std::size_t>(part_cut)];
+  };
   std::array<float, most_at_once> products;
   std::array<std::uint8_t, most_at_once> lows;
   for (std::size_t first = 0; first < piece.count; first += most_at_once) {
@@ -398,16 +407,14 @@ Randomness KernelModel::randomness(const Piece& piece) const {
     } else {
       encode(format, downward, std::span<const float>(x), std::span(lows).first(part.count));
     }
-    const std::size_t index = part.row * source_->columns() + part.column;
+    if (stored != nullptr) {
+      const std::uint8_t* const own = stored + part.row * source_->columns() + part.column;
+      for (std::size_t i = 0; i < x.size(); ++i) add(x[i], lows[i], own[i]);
+      continue;
+    }
     for (std::size_t i = 0; i < x.size(); ++i) {
-      const std::uint64_t place = stored != nullptr ? index + i : place_of(part.row, part.column + i);
-      const std::uint8_t low = lows[i];
-      const auto magnitude = static_cast<double>(x[i]);
-      if (place >= dump_->codes.size() || !(magnitude < values[last]) || low >= last) continue;
-      const double part_cut = (magnitude - values[low]) * units[low];
-      if (part_cut == 0) continue;
-      const std::uint8_t own = stored != nullptr ? stored[index + i] : dump_->codes[place];
-      ++counts[(own & format.magnitude_mask()) == low ? 0 : 1][static_cast<std::size_t>(part_cut)];
+      const std::uint64_t place = place_of(part.row, part.column + i);
+      if (place < dump_->codes.size()) add(x[i], lows[i], dump_->codes[place]);
     }
   }
   for (const std::int64_t away : {0, 1}) {
