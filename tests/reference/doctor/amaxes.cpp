@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The amaxes of tiles, asked for one by one or all at once, beside a loop over all elements.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <random>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "catch.hpp"
+#include "fp8lab/formats/parallel.hpp"
 #include "quantize/kernel_model.hpp"
 #include "support.hpp"
 
@@ -82,6 +84,7 @@ TEST_CASE("amaxes of tiles are those of a loop over their elements, one by one a
   }
   const doctor::Source some(view, 1);
   const doctor::Source all(view, 2);
+  const doctor::Source shared(view, 1);
   for (const AmaxKey& key : keys) {
     CAPTURE(key.across, key.along, key.shift, key.begin, key.end, key.elements, key.is_signed,
             static_cast<int>(key.part));
@@ -97,6 +100,18 @@ TEST_CASE("amaxes of tiles are those of a loop over their elements, one by one a
       if (some.amax_of(asked, row, column) != expected || completed.values[i] != expected) ++wrong;
     }
     CHECK(wrong == 0);
+    // Threads may ask for the same at the same time.
+    const std::size_t tiles = completed.values.size();
+    std::atomic<std::size_t> wrong_of_threads = 0;
+    parallel_for(3, 3, [&](std::size_t thread, std::size_t) {
+      doctor::Amaxes& own = shared.tiles(key);
+      for (std::size_t i = 0; i < tiles; ++i) {
+        const std::size_t tile = thread == 1 ? tiles - 1 - i : i;
+        const float amax = shared.amax_of(own, tile / own.tiles_across, tile % own.tiles_across);
+        wrong_of_threads += amax == completed.values[tile] ? 0 : 1;
+      }
+    });
+    CHECK(wrong_of_threads == 0);
   }
 }
 

@@ -68,6 +68,23 @@ TEST_CASE("Every named recipe is found and is correct") {
   }
 }
 
+TEST_CASE("A diagnosis is the same on any number of threads") {
+  const std::vector<float> x = normals(64 * 256);
+  const MatrixView view(x, 64, 256);
+  const auto told = [](const Diagnosis& diagnosis) {
+    std::string text = diagnosis.verdict + '\n' + std::to_string(diagnosis.searched);
+    for (const Explanation& one : diagnosis.explanations) {
+      text += '\n' + describe(one.hypothesis) + ' ' + std::to_string(one.codes) + ' ' + std::to_string(one.scales);
+    }
+    for (const std::string& note : diagnosis.notes) text += '\n' + note;
+    return text;
+  };
+  Quantized q = quantize(view, find_recipe("modelopt_nvfp4").recipe);
+  for (std::size_t i = 0; i < q.codes.size(); i += 3) q.codes[i] ^= 1;
+  const std::string expected = told(diagnose(view, dump_of(q), {.most_shown = 60}));
+  CHECK(told(diagnose(view, dump_of(q), {.most_shown = 60, .threads = 16})) == expected);
+}
+
 TEST_CASE("What quantize() alone has is told where it leaves least, though others leave little") {
   // 1. One row has another amax than the tensor: all else is as if its scale were each row's.
   std::vector<float> x = normals(64 * 256);

@@ -55,7 +55,7 @@ TEST_CASE("what contradicts a hypothesis is remembered by side, recipe and depar
   const auto number_of = [](std::size_t side, std::size_t i) { return 100 * side + i; };
   for (std::size_t side = 0; side < sides.size(); ++side) {
     for (std::size_t i = 0; i < all.size(); ++i) {
-      doctor::Contradictions& known = offered.of(sides[side], all[i]);
+      doctor::Contradictions& known = *offered.of(sides[side], all[i]);
       CHECK(!known.applies);
       CHECK(known.of_piece(3, [&] { return number_of(side, i); }) == number_of(side, i));
       known.applies = true;
@@ -63,7 +63,7 @@ TEST_CASE("what contradicts a hypothesis is remembered by side, recipe and depar
   }
   for (std::size_t side = 0; side < sides.size(); ++side) {
     for (std::size_t i = 0; i < all.size(); ++i) {
-      doctor::Contradictions& known = offered.of(sides[side], all[i]);
+      doctor::Contradictions& known = *offered.of(sides[side], all[i]);
       CHECK(known.applies);
       CHECK(known.of_piece(3, [] { return std::uint64_t{7777}; }) == number_of(side, i));
       CHECK(known.of_piece(2, [] { return std::uint64_t{8888}; }) == 8888);

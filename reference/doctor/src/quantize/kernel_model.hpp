@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <type_traits>
@@ -80,6 +81,7 @@ struct Amaxes {
   std::size_t columns = 0;  // of the source
   std::size_t tiles_down = 1, tiles_across = 1;
   std::vector<float> values = {};                    // by tile, row-major; empty until all are known
+  bool are_all_known = false;                        // which threads ask, by atomic_ref, before they read the values
   std::unordered_map<std::size_t, float> some = {};  // until then
   std::vector<ScalesByRule> scales = {};             // that were made of all of them last
 
@@ -106,7 +108,7 @@ class Source {
   /// Says where the transpose is, which must outlive the source: it need not be made.
   void has_transpose(const Source& other) { turned_ = std::shared_ptr<const Source>(std::shared_ptr<void>(), &other); }
   /// What is left of the tensor where it was quantized by that recipe before, in rows, and dequantized to its type.
-  /// Null where the recipe takes no such tensor. The recipe must outlive the source. Not for several threads at a time.
+  /// Null where the recipe takes no such tensor. The recipe must outlive the source. Several threads may ask.
   [[nodiscard]] const Source* quantized_before(const Recipe& recipe) const;
   [[nodiscard]] std::size_t rows() const { return rows_; }
   [[nodiscard]] std::size_t columns() const { return columns_; }
@@ -123,12 +125,12 @@ class Source {
   [[nodiscard]] bool has_number() const {
     return std::ranges::any_of(values(), [](float x) { return std::isfinite(x) && x != 0; });
   }
-  /// Tiles, whose amaxes are computed once they are asked for, and kept. Not for several threads at a time.
+  /// Tiles, whose amaxes are computed once they are asked for, and kept. Several threads may ask.
   [[nodiscard]] Amaxes& tiles(const AmaxKey& key) const;
   [[nodiscard]] float amax_of(Amaxes& tiles, std::size_t tile_row, std::size_t tile_column) const;
-  /// Found once they are asked for, and kept. Not for several threads at a time.
+  /// Found once they are asked for, and kept. Several threads may ask.
   [[nodiscard]] const Landmarks& landmarks() const;
-  /// Computes all of them. From then on several threads may ask.
+  /// Computes all of them.
   void complete(Amaxes& tiles) const;
 
  private:
@@ -140,6 +142,8 @@ class Source {
   Format type_ = binary32;
   int threads_ = 1;
   Buffer<float> values_;
+  /// Guards what follows. It is recursive, for some of it is made of other parts.
+  std::shared_ptr<std::recursive_mutex> mutex_ = std::make_shared<std::recursive_mutex>();
   mutable std::map<AmaxKey, Amaxes> amaxes_;
   mutable std::optional<Landmarks> landmarks_;
   mutable std::shared_ptr<const Source> turned_;                              // the transpose, once it is asked for

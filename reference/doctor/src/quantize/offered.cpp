@@ -26,20 +26,17 @@ std::size_t hash_of(const Hypothesis& hypothesis) {
 
 }  // namespace
 
-Contradictions& OfferedBefore::of(const Side& side, const Hypothesis& hypothesis) {
+Contradictions* OfferedBefore::of(const Side& side, const Hypothesis& hypothesis) {
   constexpr std::size_t most = std::size_t{1} << 17;  // some hundred bytes each
   const std::size_t hash = hash_of(hypothesis);
   const auto [first, last] = entries_.equal_range(hash);
   for (auto one = first; one != last; ++one) {
     Entry& own = one->second;
     if (own.side == &side && own.recipe == hypothesis.recipe && own.deviations == hypothesis.deviations)
-      return own.known;
+      return &own.known;
   }
-  if (entries_.size() < most) {
-    return entries_.emplace(hash, Entry{&side, hypothesis.recipe, hypothesis.deviations})->second.known;
-  }
-  forgotten_ = {};
-  return forgotten_;
+  if (entries_.size() == most) return nullptr;
+  return &entries_.emplace(hash, Entry{&side, hypothesis.recipe, hypothesis.deviations})->second.known;
 }
 
 }  // namespace fp8lab::doctor

@@ -17,6 +17,7 @@ struct Contradictions {
   std::optional<bool> applies;                       // to the tensor and the dump
   std::optional<std::uint64_t> of_begins;            // the first elements of a few pieces
   std::vector<std::optional<std::uint32_t>> pieces;  // by their numbers
+  bool is_awaited = false;                           // whether a hypothesis waits for what is looked at next
 
   /// How often it contradicts that piece, which `count` counts where it is not known.
   template <typename F>
@@ -30,8 +31,8 @@ struct Contradictions {
 /// Remembers them by side, recipe and departures.
 class OfferedBefore {
  public:
-  /// What is known of a hypothesis, which may be nothing. It may be added to until the next call.
-  [[nodiscard]] Contradictions& of(const Side& side, const Hypothesis& hypothesis);
+  /// What is known of a hypothesis, which may be nothing, to add to. Null where there is no room for more.
+  [[nodiscard]] Contradictions* of(const Side& side, const Hypothesis& hypothesis);
 
  private:
   struct Entry {
@@ -42,7 +43,6 @@ class OfferedBefore {
   };
 
   std::unordered_multimap<std::size_t, Entry> entries_;
-  Contradictions forgotten_;  // of the last one where there is no room for more
 };
 
 }  // namespace fp8lab::doctor

@@ -75,8 +75,20 @@ class Search {
   /// over.
   bool finds_nothing_written();
   void vary(const Side& side, const Candidate& candidate);
-  /// Keeps the candidate where it contradicts the sample less than others.
+  /// A candidate that waits until threads compare some with the sample.
+  struct Waiting {
+    const Side* side;
+    Candidate candidate;
+    int changes;
+    Contradictions* known;                    ///< from before, to add to; null where there is no room for it
+    std::optional<std::uint64_t> count = {};  ///< how often it contradicts the sample; nothing where that is too often
+  };
+  /// Keeps the candidate, once it was weighed, where it contradicts the sample less than others.
   void offer(const Side& side, Candidate candidate, int changes);
+  /// Compares those that wait with the sample, and keeps the best in the order in which they were offered.
+  void weigh();
+  /// How often one contradicts the sample; nothing where it does more often than the limit, or in most elements.
+  void count_contradictions(Waiting& one, std::uint64_t limit) const;
   /// How often a hypothesis may contradict the sample, of those whose scales follow from nothing or of the others.
   [[nodiscard]] std::uint64_t most_in_sample(bool has_no_rule) const;
   /// Drops the last of either where there are too many.
@@ -142,6 +154,7 @@ class Search {
   StoredDump dump_;
   const DiagnoseOptions& options_;
   std::vector<Side> sides_;
+  std::vector<Waiting> waiting_;
   std::vector<Suspect> kept_;      // by the sample
   std::vector<Suspect> verified_;  // by everything, the best first
   RefutedBefore refuted_;

@@ -2,6 +2,8 @@
 // The part of the search that offers hypotheses to a sample, compares those that are left with everything, and learns
 // from what contradicts them.
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "fp8lab/formats/interruption.hpp"
+#include "fp8lab/formats/parallel.hpp"
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "quantize/by_quantize.hpp"
 #include "quantize/sample.hpp"
@@ -69,36 +72,70 @@ bool is_wrong_in_most(const Side& side, const std::function<const KernelModel&()
 }  // namespace
 
 void Search::offer(const Side& side, Candidate candidate, int changes) {
+  constexpr std::size_t most_waiting = 128;
   checkpoint();
   ++searched_;
   candidate.cost += cost_of(side);
-  Contradictions& known = offered_.of(side, candidate.hypothesis);
+  Contradictions* const known = offered_.of(side, candidate.hypothesis);
+  if (known != nullptr && known->is_awaited) weigh();  // two threads may not add to it
+  if (known != nullptr && !known->applies.value_or(true)) return;
+  if (known != nullptr) known->is_awaited = true;
+  waiting_.push_back({.side = &side, .candidate = std::move(candidate), .changes = changes, .known = known});
+  if (waiting_.size() == most_waiting) weigh();
+}
+
+void Search::count_contradictions(Waiting& one, std::uint64_t limit) const {
+  const Side& side = *one.side;
+  const Hypothesis& hypothesis = one.candidate.hypothesis;
+  Contradictions forgotten;
+  Contradictions& known = one.known == nullptr ? forgotten : *one.known;
   std::optional<KernelModel> made;
   const auto model = [&]() -> const KernelModel& {
-    return made ? *made : made.emplace(side.source, candidate.hypothesis, &dump_);
+    return made ? *made : made.emplace(side.source, hypothesis, &dump_);
   };
   if (!known.applies) known.applies = model().applies();
   if (!*known.applies) return;
-  const bool has_no_rule = doctor::takes_any_scale(candidate.hypothesis);
-  const std::uint64_t limit = most_in_sample(has_no_rule);
-  if (changes > 0 && is_wrong_in_most(side, model, known, limit)) return;
+  if (one.changes > 0 && is_wrong_in_most(side, model, known, limit)) return;
   // Most are wrong in most elements, which a few pieces show.
   constexpr std::uint64_t few = pieces_to_fail_on * piece_length;
-  const bool is_by_chance = is_stochastic(candidate.hypothesis.recipe);
+  const bool is_by_chance = is_stochastic(hypothesis.recipe);
   std::uint64_t count = 0;
   std::uint64_t seen = 0;
   Randomness random;
   for (const SamplePiece& piece : side.sample) {
     count += known.of_piece(piece.number, [&] { return mismatches_of(model(), piece); });
     seen += piece.count;
-    if (count > limit || (changes > 0 && seen >= few && count * 2 > seen)) return;
+    if (count > limit || (one.changes > 0 && seen >= few && count * 2 > seen)) return;
     if (is_by_chance) random.add(model().randomness(piece));
   }
   if (!random.is_random()) count += static_cast<std::uint64_t>(random.inexact);
-  if (count > limit) return;
-  Suspect suspect{.candidate = std::move(candidate), .side = &side, .in_sample = count};
-  kept_.insert(std::ranges::upper_bound(kept_, suspect, is_before), std::move(suspect));
-  drop_last(has_no_rule);
+  if (count <= limit) one.count = count;
+}
+
+void Search::weigh() {
+  // 1. Threads count, up to what is too much before any of these is kept: it is no less afterwards.
+  std::array<std::uint64_t, 2> limits{};
+  for (const bool has_no_rule : {false, true}) limits[has_no_rule ? 1 : 0] = most_in_sample(has_no_rule);
+  std::atomic<std::size_t> next = 0;
+  const auto count_some = [&](std::size_t, std::size_t) {
+    for (std::size_t i = next++; i < waiting_.size(); i = next++) {
+      checkpoint();
+      Waiting& one = waiting_[i];
+      count_contradictions(one, limits[takes_any_scale(one.candidate.hypothesis) ? 1 : 0]);
+    }
+  };
+  const int threads = std::max(1, std::min(options_.threads, static_cast<int>(waiting_.size())));
+  parallel_for(static_cast<std::size_t>(threads), threads, count_some);
+  // 2. What is kept follows from the order alone.
+  for (Waiting& one : waiting_) {
+    if (one.known != nullptr) one.known->is_awaited = false;
+    const bool has_no_rule = takes_any_scale(one.candidate.hypothesis);
+    if (!one.count || *one.count > most_in_sample(has_no_rule)) continue;
+    Suspect suspect{.candidate = std::move(one.candidate), .side = one.side, .in_sample = *one.count};
+    kept_.insert(std::ranges::upper_bound(kept_, suspect, is_before), std::move(suspect));
+    drop_last(has_no_rule);
+  }
+  waiting_.clear();
 }
 
 std::uint64_t Search::most_in_sample(bool has_no_rule) const {
@@ -147,6 +184,7 @@ void Search::verify_or_copy(Suspect& one) {
 }
 
 void Search::verify_best() {
+  weigh();
   std::size_t contradicting = 0;
   for (Suspect& one : kept_) {
     if (one.in_sample != 0 && ++contradicting > most_verified) break;

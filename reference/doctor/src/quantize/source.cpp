@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -169,6 +170,12 @@ void add_tiles(const Source& source, const Amaxes& tiles, std::size_t tile_row, 
   add_rows(source, tiles, first, std::min(first + tiles.across, source.rows()), tile_column, out);
 }
 
+/// All amaxes are known from now on, and threads may read them.
+void take_all(Amaxes& tiles, std::vector<float> values) {
+  tiles.values = std::move(values);
+  std::atomic_ref(tiles.are_all_known).store(true, std::memory_order_release);
+}
+
 /// A single row of tiles, whose rows are shared among threads.
 void complete_by_rows(const Source& source, const Amaxes& tiles, std::span<float> values) {
   std::mutex mutex;
@@ -268,6 +275,7 @@ Source Source::transposed() const {
 }
 
 const Source* Source::quantized_before(const Recipe& recipe) const {
+  const std::scoped_lock lock(*mutex_);
   const auto [entry, is_new] = quantized_.try_emplace(&recipe);
   if (!is_new) return entry->second.get();
   const Source own = is_transpose_ ? transposed() : Source(MatrixView(values(), rows_, columns_), threads_);
@@ -289,16 +297,19 @@ const Source* Source::quantized_before(const Recipe& recipe) const {
 
 const Source& Source::counted(const AmaxKey& key) const {
   if (!key.is_turned) return *this;
+  const std::scoped_lock lock(*mutex_);
   if (!turned_) turned_ = std::make_shared<const Source>(transposed());
   return *turned_;
 }
 
 const Landmarks& Source::landmarks() const {
+  const std::scoped_lock lock(*mutex_);
   if (!landmarks_) landmarks_ = landmarks_of(values(), threads_);
   return *landmarks_;
 }
 
 Amaxes& Source::tiles(const AmaxKey& key) const {
+  const std::scoped_lock lock(*mutex_);
   const auto [entry, is_new] = amaxes_.try_emplace(key);
   Amaxes& tiles = entry->second;
   if (!is_new) return tiles;
@@ -316,25 +327,29 @@ Amaxes& Source::tiles(const AmaxKey& key) const {
 
 float Source::amax_of(Amaxes& tiles, std::size_t tile_row, std::size_t tile_column) const {
   const std::size_t tile = tile_row * tiles.tiles_across + tile_column;
-  if (!tiles.values.empty()) return tiles.values[tile];
-  const auto [entry, is_new] = tiles.some.try_emplace(tile, 0.0F);
-  // Narrow tiles share cache lines, which are read again for each.
-  constexpr std::size_t line = 16;
-  const bool is_narrow = tiles.along < line && tiles.across > 1;
-  const bool reads_much = is_narrow && tiles.some.size() * tiles.across * line > size() / 16;
-  if (is_new && (reads_much || tiles.across * tiles.along >= scalar_piece)) {
-    complete(tiles);  // on all threads
-    return tiles.values[tile];
+  if (std::atomic_ref(tiles.are_all_known).load(std::memory_order_acquire)) return tiles.values[tile];
+  {
+    const std::scoped_lock lock(*mutex_);
+    if (const auto known = tiles.some.find(tile); known != tiles.some.end()) return known->second;
+    // Narrow tiles share cache lines, which are read again for each.
+    constexpr std::size_t line = 16;
+    const bool is_narrow = tiles.along < line && tiles.across > 1;
+    const bool reads_much = is_narrow && (tiles.some.size() + 1) * tiles.across * line > size() / 16;
+    if (reads_much || tiles.across * tiles.along >= scalar_piece) {
+      complete(tiles);  // on all threads
+      return tiles.values[tile];
+    }
   }
-  if (is_new) {
-    add_tiles(counted(tiles.key), tiles, tile_row, tile_column, std::span(&entry->second, 1));
-    narrow(tiles.key.narrowing, std::span(&entry->second, 1));  // rounding keeps the order
-  }
-  return entry->second;
+  float amax = 0;  // another thread may make the same
+  add_tiles(counted(tiles.key), tiles, tile_row, tile_column, std::span(&amax, 1));
+  narrow(tiles.key.narrowing, std::span(&amax, 1));  // rounding keeps the order
+  const std::scoped_lock lock(*mutex_);
+  return tiles.some.try_emplace(tile, amax).first->second;
 }
 
 void Source::complete(Amaxes& tiles) const {
-  if (!tiles.values.empty()) return;
+  const std::scoped_lock lock(*mutex_);
+  if (tiles.are_all_known) return;
   if (tiles.key.narrowing != Narrowing::none) {
     AmaxKey key = tiles.key;
     key.narrowing = Narrowing::none;
@@ -342,7 +357,7 @@ void Source::complete(Amaxes& tiles) const {
     complete(whole);
     std::vector<float> narrowed = whole.values;
     narrow(tiles.key.narrowing, narrowed);  // rounding keeps the order
-    tiles.values = std::move(narrowed);
+    take_all(tiles, std::move(narrowed));
     return;
   }
   std::vector<float> values(tiles.tiles_down * tiles.tiles_across);
@@ -359,7 +374,7 @@ void Source::complete(Amaxes& tiles) const {
         },
         std::max<std::size_t>(1, scalar_piece / (tiles.across * columns_)));
   }
-  tiles.values = std::move(values);
+  take_all(tiles, std::move(values));
 }
 
 std::string note_on_pairs(std::span<const std::uint64_t> shape_of_x, std::span<const std::uint64_t> shape_of_codes) {
