@@ -328,7 +328,9 @@ HWY_INLINE void StepsOf(const FuseShape& given, const RowsOf<Exponent>& a, const
 template <StepSum kSum, typename Exponent>
 HWY_INLINE void StepsOf(const FuseShape& shape, const RowsOf<Exponent>& a, const FactorsOf<Exponent>& b,
                         float* accumulators) {
-  if (shape.half) return StepsOf<kSum, true>(shape, a, b, accumulators);
+  if constexpr (sizeof(Exponent) == 1) {  // binary16 is what FP16 and FP8 are added in
+    if (shape.half) return StepsOf<kSum, true>(shape, a, b, accumulators);
+  }
   StepsOf<kSum, false>(shape, a, b, accumulators);
 }
 
