@@ -175,6 +175,17 @@ inline std::vector<Sizes> sizes_of(const Recipe& recipe) {
   return sizes;
 }
 
+/// One size of three in an ordinary run: those next to each other take turns, and each recipe has one at least.
+inline std::vector<Sizes> some_sizes_of(const Recipe& recipe, std::size_t number) {
+  const std::vector<Sizes> all = sizes_of(recipe);
+  const std::size_t turn = exhaustive() ? 1 : std::min<std::size_t>(3, all.size());
+  std::vector<Sizes> some;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if ((i + number) % turn == 0) some.push_back(all[i]);
+  }
+  return some;
+}
+
 /// Recipes whose every field has been turned, beside the named ones.
 inline std::vector<Recipe> many_recipes() {
   std::vector<Recipe> all;
