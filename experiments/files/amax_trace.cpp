@@ -35,7 +35,7 @@ std::optional<T> number_in(std::string_view text) {
 }
 
 /// Text without the spaces around it.
-std::string_view trimmed(std::string_view text) {
+std::string_view without_blanks(std::string_view text) {
   constexpr std::string_view spaces = " \t\r";
   text.remove_prefix(std::min(text.find_first_not_of(spaces), text.size()));
   return text.substr(0, text.find_last_not_of(spaces) + 1);
@@ -46,7 +46,7 @@ std::vector<std::string_view> fields_of(std::string_view line, std::size_t most)
   std::vector<std::string_view> fields;
   for (std::size_t first = 0; first <= line.size() && fields.size() <= most;) {
     const std::size_t end = std::min(line.find(',', first), line.size());
-    fields.push_back(trimmed(line.substr(first, end - first)));
+    fields.push_back(without_blanks(line.substr(first, end - first)));
     first = end + 1;
   }
   return fields;
@@ -137,7 +137,7 @@ class Reader {
     std::vector<std::vector<float>> columns(names.size());
     std::vector<std::uint64_t> steps;
     while (next()) {
-      if (trimmed(line_).empty()) {
+      if (without_blanks(line_).empty()) {
         if (!is_rest_empty()) fail("it is empty");
         break;
       }
@@ -166,7 +166,7 @@ class Reader {
   bool is_rest_empty() {
     const std::size_t number = number_;
     bool is_empty = true;
-    while (is_empty && next()) is_empty = trimmed(line_).empty();
+    while (is_empty && next()) is_empty = without_blanks(line_).empty();
     number_ = number;
     return is_empty;
   }

@@ -23,7 +23,7 @@ namespace {
 // These limits bound the memory that a small gzipped file can take when it is unpacked.
 constexpr std::uint64_t most_bytes = std::uint64_t{1} << 26;
 constexpr std::size_t most_groups = 1 << 12;
-constexpr std::size_t most_rows = 1 << 20;
+constexpr std::size_t row_limit = 1 << 20;
 constexpr std::size_t deepest = 64;
 
 /// A file as it is, or unpacked where it is gzipped, piece by piece.
@@ -90,7 +90,7 @@ class RowsListener final : public nlohmann::json::json_sax_t {
       group_.has_rows = true;
     }
     if (place_ == Place::rows) {
-      if (++row_count_ > most_rows) throw std::runtime_error("it has more than 2^20 rows, the most that are read");
+      if (++row_count_ > row_limit) throw std::runtime_error("it has more than 2^20 rows, the most that are read");
       group_.rows.begin_row();
     }
     if (place_ == Place::rows) {
