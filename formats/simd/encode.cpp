@@ -114,6 +114,27 @@ struct GeneralEncoder {
   }
 };
 
+/// To bfloat16, to nearest even: its codes are the upper halves of floats.
+struct UpperHalfEncoder {
+  static constexpr bool takes_random_bits = false;
+  static constexpr int first_bit = 16;
+  std::int32_t limit, nan_positive, nan_negative, nan_payload;  // copies, which no store of a code can change
+
+  HWY_INLINE hn::Vec<Integers> operator()(hn::Vec<Floats> x, const std::uint32_t* /*random*/) const {
+    const Integers di;
+    const auto word = hn::BitCast(di, x);
+    const auto sign = hn::And(word, hn::BitCast(di, hn::SignBit(Floats())));
+    const auto magnitude = hn::BitCast(di, hn::Abs(x));
+    const auto odd = hn::And(hn::ShiftRight<16>(word), hn::Set(di, 1));
+    const auto rounded = hn::Min(hn::Add(magnitude, hn::Add(odd, hn::Set(di, 0x7FFF))), hn::Set(di, limit));
+    const auto code =
+        hn::IfVecThenElse(hn::BroadcastSignBit(word), hn::Set(di, nan_negative), hn::Set(di, nan_positive));
+    const auto payload = hn::And(hn::ShiftRight<16>(word), hn::Set(di, nan_payload));
+    const auto nan = hn::ShiftLeft<16>(hn::Or(code, payload));
+    return hn::IfThenElse(hn::RebindMask(di, hn::IsNaN(x)), nan, hn::Or(rounded, sign));
+  }
+};
+
 #if HWY_TARGET != HWY_SCALAR  // which has no lanes to bring together
 /// Codes of the elements that fill a vector of bytes.
 template <class Encoder, typename Source>
@@ -234,6 +255,9 @@ HWY_ATTR void EncodeAll(const VectorEncode& cast, const Source* in, const std::u
                         std::size_t count) {
   if constexpr (sizeof(Code) == 1) {
     if (cast.plain) return EncodePlain(cast, in, out, count);
+  } else if constexpr (std::is_same_v<Source, float>) {
+    const UpperHalfEncoder encode{cast.upper_half_limit, cast.nan_positive, cast.nan_negative, cast.nan_payload};
+    if (encode.limit != 0) return EncodeWith(encode, in, nullptr, out, count);
   }
   if constexpr (std::is_same_v<Source, float>) {
     EncodeGeneral(cast, in, random, out, count);
@@ -307,6 +331,14 @@ bool is_plain(const Format& format, const CastPolicy& policy) {
          overflow >> format.mantissa_bits != 0 && (word_of(format, overflow) >> 23) + magic_binades(format) <= 254;
 }
 
+/// The largest bits of a float whose upper half is a code: 0 where codes are no such halves.
+std::int32_t upper_half_limit(const Format& format, const CastPolicy& policy) {
+  const std::uint64_t overflow = overflow_code(format, policy.overflow, false);
+  const bool takes = format == bfloat16 && policy.rounding == Rounding::nearest_even &&
+                     policy.zero_sign == ZeroSign::kept && overflow == overflow_code(format, policy.infinity, false);
+  return takes ? static_cast<std::int32_t>(overflow << 16) : 0;
+}
+
 }  // namespace
 
 bool has_one_nan_code(const Format& format, const CastPolicy& policy) {
@@ -352,7 +384,8 @@ std::optional<VectorEncode> vector_encode(const Format& format, const CastPolicy
                       .random_bits = random_bits,
                       .plain = is_plain(format, policy),
                       .plain_limit = word_of(format, overflow_code(format, policy.overflow, false)),
-                      .plain_magic = ((127 + magic_binades(format)) << 23) + (offset & 0xFF)};
+                      .plain_magic = ((127 + magic_binades(format)) << 23) + (offset & 0xFF),
+                      .upper_half_limit = upper_half_limit(format, policy)};
 }
 
 void encode_vector(const VectorEncode& cast, const float* in, const std::uint32_t* random, std::uint8_t* out,

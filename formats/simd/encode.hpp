@@ -34,6 +34,7 @@ struct VectorEncode {
   // For these, as bits of float32: what overflow becomes; what a binade's power of two is multiplied with to round.
   std::int32_t plain_limit;
   std::int32_t plain_magic;
+  std::int32_t upper_half_limit;  // to bfloat16, to nearest even: the largest float whose upper half is a code; else 0
 };
 
 /// Whether every NaN of a float gives the same code, without a sign.

@@ -172,7 +172,7 @@ class Packed {
     if (count != width_ || end - from != depth_) clear(tile);  // elsewhere everything is written
     std::size_t instruction = tile * per_tile_;
     for (std::size_t k0 = from; k0 < end; k0 += k_, ++instruction) {
-      checkpoint();
+      checkpoint(k0 - from);
       const std::size_t k1 = std::min(end, k0 + k_);
       const auto place = [&](std::size_t i) { return place_of(tile, k0 - from, i, instruction); };
       if (operand_.has_byte_table()) {

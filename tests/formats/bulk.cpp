@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vector code = scalar code, on every target, for every source, size and alignment, whatever the caller's rounding
 // mode.
+#include <bit>
 #include <cfenv>
 #include <cstring>
 #if defined(__SSE__)
@@ -113,15 +114,48 @@ TEST_CASE("vector encode equals scalar encode on every target: boundaries, seede
   }
 }
 
+namespace {
+
+/// What lies halfway between two codes of 16 bits, or beside it, and beyond the largest; infinities and NaN.
+std::vector<float> ties_of_words(const Format& format) {
+  std::vector<float> x;
+  const auto add = [&](std::uint32_t code) {
+    const double middle =
+        (static_cast<double>(decode(format, code)) + static_cast<double>(decode(format, code + 1))) / 2;
+    const auto tie = static_cast<float>(middle);
+    for (const float one : {tie, std::nextafter(tie, 0.0F), std::nextafter(tie, 2 * tie)}) {
+      x.push_back(one);
+      x.push_back(-one);
+    }
+  };
+  for (std::uint32_t code = 0; code < format.max_code(); code += 13) add(code);
+  add(static_cast<std::uint32_t>(format.max_code()) - 1);
+  const auto value = [&](std::uint64_t code) {
+    return static_cast<float>(decode(format, static_cast<std::uint32_t>(code)));
+  };
+  const float largest = value(format.max_code());
+  x.push_back(largest + (largest - value(format.max_code() - 1)) / 2);
+  x.push_back(std::nextafter(x.back(), 0.0F));
+  for (const std::uint32_t word : {0x7F800000U, 0xFF800000U, 0x7F800001U, 0xFFC12345U, 0x7FFFFFFFU})
+    x.push_back(std::bit_cast<float>(word));
+  return x;
+}
+
+}  // namespace
+
 TEST_CASE("vector encode to float16 and bfloat16 equals scalar encode on every target") {
   const UnforceTarget guard;
   const auto floats = seeded_floats(samples / 16, 37);
   for (const Format& format : {binary16, bfloat16, Format{5, 6, 15}}) {
     auto policies = deterministic_policies(format);
-    policies.push_back(ieee_policy);
+    policies.insert(policies.end(), 3, ieee_policy);
+    policies.back().zero_sign = ZeroSign::dropped;
+    policies[policies.size() - 2].infinity = Overflow::saturate;
+    const auto ties = ties_of_words(format);
     for (const CastPolicy& policy : policies) {
       INFO(format_name(format) << ' ' << describe(policy));
       REQUIRE_NO(bulk_against_scalar(format, policy, floats, targets()));
+      REQUIRE_NO(bulk_against_scalar(format, policy, ties, targets()));
       REQUIRE_NO(bulk_against_scalar(format, policy, all_halves(), targets()));
       REQUIRE_NO(bulk_against_scalar(format, policy, all_bfloats(), targets()));
     }

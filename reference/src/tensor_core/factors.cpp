@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -179,10 +180,31 @@ void FactorReader::read_rows(std::size_t row, std::size_t k, std::span<float> va
   read(place(row, k), operand_.transposed ? 1 : operand_.depth, values);
 }
 
+namespace {
+
+float bfloat16_value(std::uint16_t x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16); }
+
+/// The values of bfloat16s, eight at a time, whatever the compiler optimises.
+void widen(const std::uint16_t* words, std::span<float> values) {
+  constexpr std::size_t lanes = 8;
+  using Words __attribute__((vector_size(2 * lanes))) = std::uint16_t;
+  using Bits __attribute__((vector_size(4 * lanes))) = std::uint32_t;
+  std::size_t i = 0;
+  for (; i + lanes <= values.size(); i += lanes) {
+    Words own;
+    std::memcpy(&own, words + i, sizeof(own));
+    const Bits bits = __builtin_convertvector(own, Bits) << 16;
+    std::memcpy(&values[i], &bits, sizeof(bits));
+  }
+  for (; i < values.size(); ++i) values[i] = bfloat16_value(words[i]);
+}
+
+}  // namespace
+
 void FactorReader::read(std::size_t start, std::size_t stride, std::span<float> values) const {
   const auto read = [&](const auto* elements, const auto& value_of) {
     elements += start;
-    if (stride == 1) {  // which the compiler makes vector code of
+    if (stride == 1) {  // which the compiler makes vector code of, from -O3 on
       for (std::size_t i = 0; i < values.size(); ++i) values[i] = value_of(elements[i]);
       return;
     }
@@ -194,7 +216,8 @@ void FactorReader::read(std::size_t start, std::size_t stride, std::span<float> 
   }
   const std::uint16_t* const words = std::get<std::span<const std::uint16_t>>(operand_.elements).data();
   if (format_ == bfloat16) {
-    return read(words, [](std::uint16_t x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16); });
+    if (stride == 1) return widen(words + start, values);
+    return read(words, bfloat16_value);
   }
   if (format_ == binary16) return read(words, half_value);
   read(words, [&](std::uint16_t x) { return decode(format_, x); });
