@@ -110,6 +110,72 @@ TEST_CASE("What quantize() alone has is told where it leaves least, though other
   }
 }
 
+namespace {
+
+/// Numbers whose amax is the last, and in no other line.
+std::vector<float> numbers_below_the_last(std::size_t count) {
+  std::vector<float> x = normals(count);
+  x.back() = 3.4F;
+  return x;
+}
+
+std::vector<float> transposed(const std::vector<float>& x, std::size_t rows, std::size_t columns) {
+  std::vector<float> turned(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) turned[i % columns * rows + i / columns] = x[i];
+  return turned;
+}
+
+/// Zeros in tiles that two recipes do not make the same of, but for a few of these and the last.
+void keep_what_is_alike(std::vector<float>& x, const Quantized& one, const Quantized& other) {
+  constexpr std::size_t tile = 16;
+  constexpr std::size_t kept = 3;
+  std::size_t unlike = 0;
+  for (std::size_t i = 0; i + 1 < one.scale_codes.size(); ++i) {
+    const auto codes_of = [&](const Quantized& q) { return std::span(q.codes).subspan(i * tile / 2, tile / 2); };
+    if (std::ranges::equal(codes_of(one), codes_of(other)) && one.scale_codes[i] == other.scale_codes[i]) continue;
+    if (unlike++ >= kept) std::ranges::fill(std::span(x).subspan(i * tile, tile), 0.0F);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("A few lines leave out no recipe whose scale of the tensor they do not know") {
+  // 1. A recipe without the choice makes nearly all of it. It leaves fewer codes than would be wrong in the first lines
+  // with the scale of their own amax.
+  constexpr std::size_t rows = 64, columns = 256;
+  const NamedRecipe& named = find_recipe("te_nvfp4_4over6_448");
+  Recipe without_choice = named.recipe;
+  without_choice.block_choice = BlockChoice::none;
+  std::vector<float> x = numbers_below_the_last(rows * columns);
+  const MatrixView view(x, rows, columns);
+  keep_what_is_alike(x, quantize(view, without_choice), quantize(view, named.recipe));
+  const std::vector<float> turned = transposed(x, rows, columns);
+  // 2. Rows as well as columns.
+  for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
+    const bool is_rowwise = direction == Direction::rowwise;
+    const MatrixView own = is_rowwise ? view : MatrixView(turned, columns, rows);
+    const Diagnosis diagnosis = diagnose(own, dump_of(quantize(own, named.recipe, direction)), {.most_shown = 1});
+    INFO(diagnosis.verdict);
+    CHECK(names(diagnosis, named.name));
+    CHECK(diagnosis.explanations.front().hypothesis.direction == direction);
+    CHECK(diagnosis.correct());
+  }
+}
+
+TEST_CASE("Of a large tensor a few lines with its scale leave the recipe that made it") {
+  constexpr std::size_t side = 1024;
+  const std::vector<float> x = numbers_below_the_last(side * side);
+  const MatrixView view(x, side, side);
+  for (const Direction direction : {Direction::rowwise, Direction::columnwise}) {
+    const Diagnosis diagnosis =
+        diagnose(view, dump_of(quantize(view, find_recipe("te_nvfp4_4over6_448_mse").recipe, direction)));
+    INFO(diagnosis.verdict);
+    CHECK(names(diagnosis, "te_nvfp4_4over6_448_mse"));
+    CHECK(diagnosis.explanations.front().hypothesis.direction == direction);
+    CHECK(diagnosis.correct());
+  }
+}
+
 TEST_CASE("Another scale of the tensor is found to its last bits, after others that explain nearly all") {
   std::mt19937 random(106);
   std::normal_distribution<float> numbers;
