@@ -151,6 +151,12 @@ Comparison compared_plainly(const ElementType& type, const Dumps& dumps, std::si
     doctor::Tiles& own = all.tiles.emplace_back(kind);
     own.touched = static_cast<std::uint64_t>(std::ranges::count(touched, true));
     own.first = own.touched == 0 ? 0 : static_cast<std::uint64_t>(std::ranges::find(touched, true) - touched.begin());
+    own.missing = own.touched * kind.rows * kind.columns;
+    for (std::size_t i = 0; i < touched.size(); ++i) {
+      const std::size_t rows_left = elements / columns - i / across * kind.rows;
+      const std::size_t columns_left = columns - i % across * kind.columns;
+      if (touched[i]) own.missing -= std::min(rows_left, kind.rows) * std::min(columns_left, kind.columns);
+    }
   }
   return all;
 }
@@ -245,9 +251,10 @@ TEST_CASE("compare counts elements that all differ alike on every vector target"
 }
 
 TEST_CASE("compare finds the same in one, two and three parts as a walk over all values does") {
-  // The shapes of the walk on every target, pairs of codes in odd rows, and rows of which tiles have several.
-  const std::array<std::pair<std::size_t, std::size_t>, 8> shapes{
-      {{700, 1}, {130, 7}, {64, 256}, {3, 1234}, {1, 5000}, {2, 70'000}, {300, 130}, {40, 72}}};
+  // The shapes of the walk on every target, pairs of codes in odd rows, rows of which tiles have several, and whole
+  // words of segments that end in an incomplete tile.
+  const std::array<std::pair<std::size_t, std::size_t>, 9> shapes{
+      {{700, 1}, {130, 7}, {64, 256}, {3, 1234}, {1, 5000}, {2, 70'000}, {300, 130}, {40, 72}, {40, 2044}}};
   std::uint64_t seed = 100;
   for (const Format& format : {e4m3, binary16, binary32, binary64}) {
     const ElementType type{format};
@@ -614,6 +621,24 @@ TEST_CASE("findings name the tiles that differ as a whole") {
   CHECK_THAT(sentences(128, 128, 256, 128), ContainsSubstring("1 of 8 tiles of 128 x 128"));
   CHECK_THAT(sentences(32, 16, 48, 16), ContainsSubstring("1 of 512 tiles of 16 x 16"));
   CHECK_THAT(sentences(7, 1, 9, 1), !ContainsSubstring("tiles"));
+}
+
+TEST_CASE("findings count the elements that tiles at the ends have") {
+  const auto sentence = [](std::size_t rows, std::size_t columns, std::size_t row, std::size_t column) {
+    const std::vector<std::uint8_t> a(rows * columns, 0x38);
+    std::vector<std::uint8_t> b = a;
+    for (std::size_t i = 0; i < b.size(); ++i) {
+      if (i / columns >= row && i % columns >= column) b[i] = 0x40;
+    }
+    return findings(compare({e4m3}, bytes_of(a), bytes_of(b), {.columns = columns})).back();
+  };
+  // 1. Of a whole row of two tiles and a half; of the last rows.
+  CHECK_THAT(sentence(8, 40, 7, 0), ContainsSubstring("2 of 16 tiles of 1 x 32, of whose elements 100 % differ"));
+  CHECK_THAT(sentence(8, 40, 7, 1), ContainsSubstring("2 of 16 tiles of 1 x 32, of whose elements 97 % differ"));
+  CHECK_THAT(sentence(138, 256, 128, 0), ContainsSubstring("2 of 4 tiles of 128 x 128, of whose elements 100 %"));
+  // 2. Of the last tile, but for a column; all of it is told as columns alone, where no smaller tile is whole.
+  CHECK_THAT(sentence(138, 296, 128, 257), ContainsSubstring("1 of 6 tiles of 128 x 128, of whose elements 97 %"));
+  CHECK_THAT(sentence(138, 264, 128, 256), ContainsSubstring("last 8 columns, which no whole tile of 256 has"));
 }
 
 }  // namespace fp8lab::tests

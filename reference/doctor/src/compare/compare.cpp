@@ -129,7 +129,9 @@ Comparer::Comparer(const ElementType& type, std::uint64_t elements, const Compar
     tiles.count = tiles_along(result_.rows.length, tiles.rows) * across;
     result_.tiles.push_back(tiles);
     const std::uint64_t words = tiles_along(options_.columns, segment * segments_in_word);
-    bands_.emplace_back().segments.resize(tiles.rows == 1 ? 0 : words);
+    Band& band = bands_.emplace_back();
+    band.segments.resize(tiles.rows == 1 ? 0 : words);
+    band.are_whole = options_.columns % tiles.columns == 0 && result_.rows.length % tiles.rows == 0;
   }
   const int width = type.format.bits();
   beyond_ = width < type.bits() ? ~std::uint64_t{0} << width : 0;
@@ -360,8 +362,9 @@ void Comparer::flush_band(std::size_t kind) {
 void Comparer::count_tiles(std::size_t kind, std::uint64_t band, std::uint64_t word, std::uint64_t segments) {
   if (segments == 0) return;
   Tiles& tiles = result_.tiles[kind];
+  const bool are_whole = bands_[kind].are_whole;
   const std::uint64_t in_tile = tiles.columns / segment;
-  if (segments == ~std::uint64_t{0} && tiles.touched != 0) {  // as of arrays that differ everywhere
+  if (segments == ~std::uint64_t{0} && tiles.touched != 0 && are_whole) {  // as of arrays that differ everywhere
     tiles.touched += segments_in_word / in_tile;
     return;
   }
@@ -376,7 +379,15 @@ void Comparer::count_tiles(std::size_t kind, std::uint64_t band, std::uint64_t w
     const std::uint64_t place = word * segments_in_word + static_cast<std::uint64_t>(std::countr_zero(segments));
     tiles.first = band * across + place / in_tile;
   }
-  tiles.touched += static_cast<std::uint64_t>(std::popcount(segments));
+  const auto count = static_cast<std::uint64_t>(std::popcount(segments));
+  tiles.touched += count;
+  if (are_whole) return;
+  // 3. What the last rows of tiles lack in height, and the last tile of a row in width.
+  const std::uint64_t tail = options_.columns % tiles.columns;
+  const std::uint64_t last = (options_.columns - tail) / segment;
+  const bool has_last = tail != 0 && word == last / segments_in_word && (segments >> last % segments_in_word & 1) != 0;
+  const std::uint64_t height = std::min(tiles.rows, result_.rows.length - band * tiles.rows);
+  tiles.missing += count * tiles.columns * (tiles.rows - height) + (has_last ? tiles.columns - tail : 0) * height;
 }
 
 /// Puts the counts of kinds where they belong.

@@ -92,14 +92,21 @@ std::optional<std::string> tail_of(const Places& columns) {
 }
 
 /// "They fill 3 of 4096 tiles of 1 x 32", where a few tiles have most of their elements different: a wrong scale, a
-/// tile that was not written or that is another's. Of several kinds the largest tiles that are as full.
+/// tile that was not written or that is another's. Of several kinds the largest tiles that are as full; incomplete ones
+/// at the end of the columns are not told where tail_of() tells them.
 std::optional<std::string> tiles_of(const Comparison& comparison) {
   const auto density = [&](const Tiles& tiles) {
-    return static_cast<double>(comparison.differing) / static_cast<double>(tiles.touched * tiles.rows * tiles.columns);
+    const std::uint64_t elements = tiles.touched * tiles.rows * tiles.columns - tiles.missing;
+    return static_cast<double>(comparison.differing) / static_cast<double>(elements);
+  };
+  const bool has_tail = tail_of(comparison.columns).has_value();
+  const auto is_tail = [&](const Tiles& tiles) {
+    const std::uint64_t whole = comparison.columns.length / tiles.columns * tiles.columns;
+    return has_tail && comparison.columns.first >= whole;
   };
   const Tiles* best = nullptr;
   for (const Tiles& tiles : comparison.tiles) {
-    if (tiles.touched * 2 > tiles.count || density(tiles) < 0.5) continue;
+    if (tiles.touched * 2 > tiles.count || density(tiles) < 0.5 || is_tail(tiles)) continue;
     if (best == nullptr || density(tiles) >= 0.9 * density(*best)) best = &tiles;
   }
   if (best == nullptr || comparison.differing < 4) return std::nullopt;

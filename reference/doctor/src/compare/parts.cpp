@@ -87,6 +87,7 @@ void Comparer::append(Comparer next) {
     Tiles& tiles = result_.tiles[kind];
     if (tiles.touched == 0) tiles.first = later.tiles[kind].first;
     tiles.touched += later.tiles[kind].touched;
+    tiles.missing += later.tiles[kind].missing;
   }
   // 3. The first ones: those of the parts before come before.
   const std::size_t room = options_.most_shown - result_.first.size();

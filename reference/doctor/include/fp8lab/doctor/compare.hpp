@@ -73,6 +73,7 @@ struct Tiles {
   std::uint64_t count = 0;    ///< of the array
   std::uint64_t touched = 0;  ///< of these: those with a differing element
   std::uint64_t first = 0;    ///< the number of the first of these, row-major
+  std::uint64_t missing = 0;  ///< elements that touched tiles at the ends lack
 
   friend bool operator==(const Tiles&, const Tiles&) = default;
 };
@@ -158,6 +159,7 @@ class Comparer {
   struct Band {
     std::uint64_t number = 0;
     std::vector<std::uint64_t> segments;
+    bool are_whole = true;  ///< all tiles of that kind
   };
 
   CompareOptions options_;
