@@ -189,6 +189,23 @@ TEST_CASE("the gradient of a bias is the sum of a along K in cuBLASLt's order, b
   CHECK_THROWS_WITH(run(recipe, left, out, std::span(out).first(3)), ContainsSubstring("bias_gradient"));
 }
 
+TEST_CASE("the gradient of a bias is the same of words of bfloat16 and of their values, stored either way") {
+  const std::size_t rows = 3, depth = 40;
+  std::vector<std::uint16_t> words, turned;
+  for (std::size_t i = 0; i < rows * depth; ++i) words.push_back(static_cast<std::uint16_t>(0x3F80 + i * i % 251));
+  for (std::size_t i = 0; i < words.size(); ++i) turned.push_back(words[i % rows * depth + i / rows]);
+  const Matrix values = each(words.size(), [&](auto i) { return decode(bfloat16, turned[i]); });
+  const Matrix expected = cublaslt_row_sums(MatrixView(std::span<const float>(values), depth, rows));
+  for (const bool is_transposed : {false, true}) {
+    Operand a = Operand::codes(is_transposed ? turned : words, bfloat16, rows, depth);
+    a.transposed = is_transposed;
+    Matrix out(rows * rows), sums(rows);
+    gemm({.model = hopper_bf16, .bias_gradient = BiasGradient::of_a}, a, Operand::codes(words, bfloat16, rows, depth),
+         out, {.bias_gradient = sums});
+    CHECK(sums == expected);
+  }
+}
+
 TEST_CASE("the gelu of a GEMM is its activation of the sum, and that of special numbers is the formula's") {
   Parts of;
   of.model = hopper_wgmma_fp8;
