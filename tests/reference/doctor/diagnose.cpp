@@ -176,6 +176,39 @@ TEST_CASE("Of a large tensor a few lines with its scale leave the recipe that ma
   }
 }
 
+TEST_CASE("Of an amax of some elements all numbers of elements are told that make the scales") {
+  // 1. In row i the largest element so far is number 90 + i, then number 300 - i.
+  constexpr std::size_t rows = 8, columns = 640;
+  std::vector<float> first = normals(rows * columns);
+  std::vector<float> amaxes(rows);
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (float& one : std::span(first).subspan(row * columns, columns)) one = std::clamp(one, -1.0F, 1.0F);
+    amaxes[row] = first[row * columns + 90 + row] = 1.25F + static_cast<float>(row) / 16;
+    first[row * columns + 300 - row] = 3;
+  }
+  std::vector<float> last = first;
+  for (std::size_t row = 0; row < rows; ++row) std::ranges::reverse(std::span(last).subspan(row * columns, columns));
+  // 2. What counts is the first or last elements of each row, or the first ones of the tensor.
+  struct Case {
+    const std::vector<float>& x;
+    std::string_view recipe;
+    std::span<const float> amaxes;
+    std::string_view words;
+  };
+  const std::span<const float> all(amaxes);
+  for (const Case& one :
+       {Case{first, "vllm_per_token", all, "first 256 elements of each row (98 to 293 make the same scales)"},
+        Case{last, "vllm_per_token", all, "last 128 elements of each row (98 to 293 make the same scales)"},
+        Case{first, "te_current_scaling", all.first(1), "its first 256 elements (91 to 300 make the same scale)"}}) {
+    const MatrixView view(one.x, rows, columns);
+    const Quantized q =
+        quantize(view, find_recipe(one.recipe).recipe, Direction::rowwise, {.given = {.amaxes = one.amaxes}});
+    const Diagnosis diagnosis = diagnose(view, dump_of(q));
+    CHECK_THAT(describe(diagnosis.explanations.front().hypothesis), Catch::Contains(std::string(one.words)));
+    CHECK(diagnosis.explanations.front().unexplained() == 0);
+  }
+}
+
 TEST_CASE("Another scale of the tensor is found to its last bits, after others that explain nearly all") {
   std::mt19937 random(106);
   std::normal_distribution<float> numbers;

@@ -2,14 +2,15 @@
 // Departures of the amax: which elements count in it, and what is made of it.
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "fp8lab/reference/scaling/facts.hpp"
 #include "quantize/departures/shared.hpp"
+#include "quantize/landmarks.hpp"
 #include "quantize/scales_case.hpp"
 
 namespace fp8lab::doctor {
@@ -69,48 +70,16 @@ struct Counts {
   std::size_t lowest, highest;
 };
 
-/// Whether some of these elements are larger than an amax, or NaN.
-bool has_larger(std::span<const float> x, float amax) {
-  const auto limit = std::bit_cast<std::int32_t>(amax);
-  std::int32_t count = 0;
-  for (const float one : x) {
-    count += static_cast<std::int32_t>((std::bit_cast<std::int32_t>(one) & 0x7FFFFFFF) > limit);
-  }
-  return count != 0;
-}
-
-/// How many of the first elements of a row, or where it is backward of the last, have an amax that makes its scale.
+/// How many of the first elements have an amax that makes their scale.
 template <typename MakesScale>
-Counts counts_of_row(std::span<const float> row, bool is_backward, const MakesScale& makes_scale) {
-  constexpr std::size_t at_once = 64;
+Counts counts_of_first(std::span<const float> x, const Landmarks& landmarks, const MakesScale& makes_scale) {
   std::size_t lowest = 0;
-  float amax = 0;
-  for (std::size_t first = 0; first < row.size(); first += at_once) {
-    const std::size_t last = std::min(first + at_once, row.size());
-    const auto own = row.subspan(is_backward ? row.size() - last : first, last - first);
-    if (!has_larger(own, amax)) continue;
-    for (std::size_t i = first; i < last; ++i) {
-      const float magnitude = std::abs(row[is_backward ? row.size() - 1 - i : i]);
-      if (!(magnitude > amax)) continue;
-      amax = magnitude;
-      const bool makes = makes_scale(amax);
-      if (lowest != 0 && !makes) return {lowest, i};
-      if (lowest == 0 && makes) lowest = i + 1;
-    }
-  }
-  return lowest == 0 ? Counts{1, 0} : Counts{lowest, row.size()};
-}
-
-/// The same of the first elements of a tensor.
-template <typename MakesScale>
-Counts counts_of_tensor(const Source& source, const MakesScale& makes_scale) {
-  std::size_t lowest = 0;
-  for (const std::uint64_t i : source.landmarks().records) {
-    const bool makes = makes_scale(std::abs(source.values()[i]));
+  for (const std::uint64_t i : landmarks.records) {
+    const bool makes = makes_scale(std::abs(x[i]));
     if (lowest != 0 && !makes) return {lowest, i};
     if (lowest == 0 && makes) lowest = i + 1;
   }
-  return lowest == 0 ? Counts{1, 0} : Counts{lowest, source.size()};
+  return lowest == 0 ? Counts{1, 0} : Counts{lowest, x.size()};
 }
 
 /// The multiple of the largest power of two.
@@ -141,12 +110,18 @@ std::optional<Suggestion> part_of_rows(const ScalesCase& one) {
     return std::nullopt;
   if (whole_rows_make_scales(one)) return std::nullopt;
   Counts all{1, columns};
+  std::vector<float> turned;
   for (std::size_t row = 0; row < source.rows() && all.lowest <= all.highest; ++row) {
     const std::optional<std::uint32_t> word = one.model.word_there(row, 0);
     if (!word) return std::nullopt;
-    const Counts own = counts_of_row(source.values({row, 0, columns}), is_backward,
-                                     [&](float amax) { return one.model.stores(amax, *word); });
-    all = {std::max(all.lowest, own.lowest), std::min(all.highest, own.highest)};
+    std::span<const float> x = source.values({row, 0, columns});
+    if (is_backward) {
+      turned.assign(x.rbegin(), x.rend());
+      x = turned;
+    }
+    const Counts counts =
+        counts_of_first(x, landmarks_of(x, 1), [&](float amax) { return one.model.stores(amax, *word); });
+    all = {std::max(all.lowest, counts.lowest), std::min(all.highest, counts.highest)};
   }
   if (all.lowest > all.highest || all.highest == columns) return std::nullopt;
   const std::size_t count =
@@ -162,7 +137,8 @@ std::optional<Suggestion> first_of_tensor(const ScalesCase& one) {
   if (!is_of_tensor || one.count != 1 || one.direction != Direction::rowwise) return std::nullopt;
   const std::optional<std::uint32_t> word = one.model.word_there(0, 0);
   if (!word) return std::nullopt;
-  const Counts counts = counts_of_tensor(source, [&](float amax) { return one.model.stores(amax, *word); });
+  const Counts counts =
+      counts_of_first(source.values(), source.landmarks(), [&](float amax) { return one.model.stores(amax, *word); });
   if (counts.lowest > counts.highest || counts.highest == source.size()) return std::nullopt;
   const std::size_t rows = (counts.lowest + source.columns() - 1) / source.columns() * source.columns();
   const std::size_t count = rows <= counts.highest ? rows : roundest(counts);
