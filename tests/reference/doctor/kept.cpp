@@ -143,7 +143,9 @@ TEST_CASE("what rounding decides is counted as each element says") {
     const std::int64_t from_middle = cut - 512;
     expected.add({1, bias, bias * from_middle, variance, variance * from_middle * from_middle});
   }
-  const doctor::Randomness all = model.randomness(piece);
+  doctor::PartsCut parts;
+  model.add_parts_cut(piece, parts);
+  const doctor::Randomness all = parts.randomness();
   CHECK(expected.inexact > 200);
   CHECK(all.inexact == expected.inexact);
   CHECK(all.bias == expected.bias);

@@ -373,9 +373,22 @@ bool Randomness::is_random() const {
   return is_within(bias, bias_variance) && is_within(slope / 512, slope_variance / (std::int64_t{512} * 512));
 }
 
-Randomness KernelModel::randomness(const Piece& piece) const {
+Randomness PartsCut::randomness() const {
   Randomness all;
-  if (!is_stochastic(recipe())) return all;
+  for (const std::int64_t away : {0, 1}) {
+    for (std::int64_t p = 0; p <= 1024; ++p) {
+      const std::int64_t count = counts[static_cast<std::size_t>(away)][static_cast<std::size_t>(p)];
+      if (count == 0) continue;
+      const std::int64_t bias = count * (away * 1024 - p);
+      const std::int64_t variance = count * p * (1024 - p);
+      all.add({count, bias, bias * (p - 512), variance, variance * (p - 512) * (p - 512)});
+    }
+  }
+  return all;
+}
+
+void KernelModel::add_parts_cut(const Piece& piece, PartsCut& parts) const {
+  if (!is_stochastic(recipe())) return;
   const Format& format = recipe().format;
   const CastPolicy downward{.rounding = Rounding::toward_zero};
   const auto last = static_cast<std::uint8_t>(format.max_code());
@@ -385,10 +398,10 @@ Randomness KernelModel::randomness(const Piece& piece) const {
   for (std::uint32_t code = 0; code < last; ++code) units[code] = 1024 / (values[code + 1] - values[code]);
   const auto encoder = vector_code_allowed() ? vector_encode(format, downward) : std::nullopt;
   const std::uint8_t* const stored = codes_in_order();
-  std::array<std::array<std::uint32_t, 1025>, 2> counts{};  // of elements, by whether they went up and what was cut
   const std::uint64_t mask = format.magnitude_mask();
   const double largest = values[last];
-  const auto add = [&counts, &values, &units, mask, largest](float x, std::uint8_t low, std::uint8_t own) {
+  const auto add = [&counts = parts.counts, &values, &units, mask, largest](float x, std::uint8_t low,
+                                                                            std::uint8_t own) {
     const auto magnitude = static_cast<double>(x);
     if (!(magnitude < largest)) return;
     const double part_cut = (magnitude - values[low]) * units[low];
@@ -417,16 +430,6 @@ Randomness KernelModel::randomness(const Piece& piece) const {
       if (place < dump_->codes.size()) add(x[i], lows[i], dump_->codes[place]);
     }
   }
-  for (const std::int64_t away : {0, 1}) {
-    for (std::int64_t p = 0; p <= 1024; ++p) {
-      const std::int64_t count = counts[static_cast<std::size_t>(away)][static_cast<std::size_t>(p)];
-      if (count == 0) continue;
-      const std::int64_t bias = count * (away * 1024 - p);
-      const std::int64_t variance = count * p * (1024 - p);
-      all.add({count, bias, bias * (p - 512), variance, variance * (p - 512) * (p - 512)});
-    }
-  }
-  return all;
 }
 
 }  // namespace fp8lab::doctor

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <compare>
 #include <cstddef>
@@ -217,6 +218,13 @@ struct Randomness {
   [[nodiscard]] bool is_random() const;
 };
 
+/// How many codes have which p, by b.
+struct PartsCut {
+  std::array<std::array<std::uint32_t, 1025>, 2> counts{};
+
+  [[nodiscard]] Randomness randomness() const;
+};
+
 struct Unexplained;
 
 /// What codes are made of where elements meet the factors of tiles and are cast, and where they are compared: the same
@@ -268,8 +276,8 @@ class KernelModel {
   [[nodiscard]] std::optional<CastOfTiles> cast_of_tiles() const;
   /// How many codes of the dump are the predicted NaN but for its sign.
   [[nodiscard]] std::uint64_t nans_of_other_sign() const;
-  /// For hypotheses of stochastic rounding; empty for others.
-  [[nodiscard]] Randomness randomness(const Piece& piece) const;
+  /// Adds what was cut off of the elements where the hypothesis is one of stochastic rounding.
+  void add_parts_cut(const Piece& piece, PartsCut& parts) const;
   /// How many stored scales of the tiles of these elements differ. First elements of such tiles are appended to
   /// `which`, up to `most` of them.
   std::uint64_t scale_mismatches(const Piece& piece, std::vector<std::uint64_t>* which = nullptr,

@@ -101,13 +101,14 @@ void Search::count_contradictions(Waiting& one, std::uint64_t limit) const {
   const bool is_by_chance = is_stochastic(hypothesis.recipe);
   std::uint64_t count = 0;
   std::uint64_t seen = 0;
-  Randomness random;
+  PartsCut parts;
   for (const SamplePiece& piece : side.sample) {
     count += known.of_piece(piece.number, [&] { return mismatches_of(model(), piece); });
     seen += piece.count;
     if (count > limit || (one.changes > 0 && seen >= few && count * 2 > seen)) return;
-    if (is_by_chance) random.add(model().randomness(piece));
+    if (is_by_chance) model().add_parts_cut(piece, parts);
   }
+  const Randomness random = is_by_chance ? parts.randomness() : Randomness();
   if (!random.is_random()) count += static_cast<std::uint64_t>(random.inexact);
   if (count <= limit) one.count = count;
 }

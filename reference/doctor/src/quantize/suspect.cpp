@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/reference/scaling/facts.hpp"
 
 namespace fp8lab::doctor {
 
@@ -18,6 +19,7 @@ void compare_codes(Suspect& suspect, const KernelModel& model, std::uint64_t eno
   suspect.codes = 0;
   suspect.examples.clear();
   std::mutex mutex;
+  const bool is_by_chance = is_stochastic(suspect.candidate.hypothesis.recipe);
   Randomness random;
   Unexplained& found = suspect.unexplained;
   found = Unexplained::none_of(source);
@@ -33,16 +35,16 @@ void compare_codes(Suspect& suspect, const KernelModel& model, std::uint64_t eno
         std::vector<std::uint64_t> which;
         Unexplained places = Unexplained::none_of(source);
         std::uint64_t count = 0;
-        Randomness own;
+        PartsCut parts;
         for (std::size_t row = first; row < last; ++row) {
-          own.add(model.randomness({row, 0, source.columns()}));
+          model.add_parts_cut({row, 0, source.columns()}, parts);
           for (std::size_t column = 0; column < source.columns(); column += scalar_piece) {
             const std::size_t length = std::min(scalar_piece, source.columns() - column);
             count += model.code_mismatches({row, column, length}, &which, most_examples, &places);
           }
         }
         const std::scoped_lock lock(mutex);
-        random.add(own);
+        if (is_by_chance) random.add(parts.randomness());
         suspect.codes += count;
         found.join(places);
         // The smallest indices, so that the result does not depend on threads.
