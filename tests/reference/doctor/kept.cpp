@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "catch.hpp"
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/encode.hpp"
 #include "fp8lab/reference/scaling/named_recipes.hpp"
 #include "fp8lab/reference/scaling/quantize.hpp"
 #include "quantize/kernel_model.hpp"
@@ -152,6 +154,33 @@ TEST_CASE("what rounding decides is counted as each element says") {
   CHECK(all.slope == expected.slope);
   CHECK(all.bias_variance == expected.bias_variance);
   CHECK(all.slope_variance == expected.slope_variance);
+}
+
+TEST_CASE("codes that rounding decides are unexplained where they are not random") {
+  const std::vector<float> x = elements_of_kept();
+  const MatrixView view(std::span<const float>(x), rows_of_kept, columns_of_kept);
+  Hypothesis own = kept_by_name("te_nvfp4");
+  const Quantized q = quantize(view, own.recipe);  // to nearest
+  const doctor::StoredDump dump(
+      view,
+      {.codes = q.codes, .format = own.recipe.format, .scales = {.bytes = std::as_bytes(std::span(q.scale_codes))}});
+  std::uint64_t inexact = 0;
+  const doctor::Side side{Source(view, 1), {}, {}};
+  const KernelModel model(side.source, own, &dump);
+  std::vector<float> scaled(columns_of_kept);
+  for (std::size_t row = 0; row < rows_of_kept; ++row) {
+    model.scaled({row, 0, columns_of_kept}, scaled);
+    for (const float one : scaled) {
+      const float magnitude = std::abs(one);
+      const float rounded = decode(e2m1, encode(e2m1, {.rounding = Rounding::toward_zero}, magnitude));
+      inexact += magnitude < 6 && rounded != magnitude ? 1 : 0;
+    }
+  }
+  own.recipe.cast.rounding = Rounding::stochastic;
+  doctor::Suspect suspect{.candidate = {own}, .side = &side};
+  verify(suspect, dump);
+  CHECK(inexact > x.size() / 2);
+  CHECK(suspect.codes == inexact);
 }
 
 TEST_CASE("what was refuted is known by side, recipe, departures and how much it leaves") {
