@@ -12,6 +12,7 @@
 #include "fp8lab/reference/operators/dropout.hpp"
 #include "fp8lab/reference/operators/exactness.hpp"
 #include "fp8lab/reference/operators/functions.hpp"
+#include "fp8lab/reference/operators/mask_permutation.hpp"
 #include "fp8lab/reference/operators/multi_tensor.hpp"
 #include "fp8lab/reference/operators/norm.hpp"
 #include "fp8lab/reference/operators/nvfp4_shard.hpp"
@@ -437,6 +438,56 @@ void run_unpermute_rows_backward(const TypedArray& grad, const TypedArray& x, st
            output_of(dx), mutable_view(probability_gradient), threads);
 }
 
+void run_mask_map(const Array<std::uint8_t>& mask, std::size_t tokens, Array<std::int32_t> out) {
+  const auto map = mask_map(view(mask), tokens);
+  std::copy(map.begin(), map.end(), mutable_view(out).begin());
+}
+
+/// A map of (tokens, 2 experts + 1) and the offsets of experts, which may be empty.
+using MaskedRowFields = std::tuple<Array<std::int32_t>, std::size_t, Array<std::int64_t>>;
+MaskedRows rows_of(const MaskedRowFields& at) {
+  return {view(std::get<0>(at)), std::get<1>(at), view(std::get<2>(at))};
+}
+
+void run_permute_rows_by_mask(const Array<std::uint8_t>& x, std::size_t row_bytes, const MaskedRowFields& at,
+                              const TypedArray& probabilities, Array<std::uint8_t> out, int threads) {
+  released(permute_rows_by_mask, bytes_of(x), row_bytes, rows_of(at), float_span_of(probabilities),
+           std::as_writable_bytes(mutable_view(out)), threads);
+}
+
+/// permute_probabilities_by_mask(), or unpermute_probabilities_by_mask() where `back` says so.
+void run_permute_probabilities_by_mask(bool back, const Array<std::uint8_t>& probabilities, std::size_t size,
+                                       const MaskedRowFields& at, Array<std::uint8_t> out) {
+  released(back ? unpermute_probabilities_by_mask : permute_probabilities_by_mask, bytes_of(probabilities), size,
+           rows_of(at), std::as_writable_bytes(mutable_view(out)));
+}
+
+void run_unpermute_rows_by_mask(const TypedArray& x, std::size_t columns, const MaskedRowFields& at,
+                                const TypedArray& probabilities, const TypedArray& out, int threads) {
+  released(unpermute_rows_by_mask, float_span_of(x), columns, rows_of(at), float_span_of(probabilities), output_of(out),
+           threads);
+}
+
+void run_unpermute_rows_by_mask_backward(const TypedArray& grad, const TypedArray& x, std::size_t columns,
+                                         const MaskedRowFields& at, const TypedArray& probabilities,
+                                         const TypedArray& dx, const TypedArray& probability_gradient, int threads) {
+  released(unpermute_rows_by_mask_backward, float_span_of(grad), float_span_of(x), columns, rows_of(at),
+           float_span_of(probabilities), output_of(dx), output_of(probability_gradient), threads);
+}
+
+void run_chunk_map(const Array<std::int64_t>& counts, const Array<std::int64_t>& order, std::size_t tokens,
+                   Array<std::int32_t> out) {
+  const auto map = chunk_map(view(counts), view(order), tokens);
+  std::copy(map.begin(), map.end(), mutable_view(out).begin());
+}
+
+/// sort_chunks(), or unsort_chunks() where `back` says so.
+void run_sort_chunks(bool back, const Array<std::uint8_t>& x, std::size_t row_bytes, const Array<std::int32_t>& map,
+                     Array<std::uint8_t> out, int threads) {
+  released(back ? unsort_chunks : sort_chunks, bytes_of(x), row_bytes, view(map),
+           std::as_writable_bytes(mutable_view(out)), threads);
+}
+
 /// pad_rows(), or unpad_rows() where `back` says so.
 void run_pad_rows(bool back, const Array<std::uint8_t>& x, std::size_t row_bytes,
                   const std::vector<std::size_t>& counts, std::size_t multiple, Array<std::uint8_t> out) {
@@ -479,6 +530,23 @@ void bind_softmax(py::module_& module) {
              py::arg("mask").noconvert(), py::arg("out"), py::arg("options"));
   module.def("softmax_backward", &run_softmax_backward, py::arg("kind"), py::arg("shape"), py::arg("scale"),
              py::arg("grad"), py::arg("y"), py::arg("dx"), py::arg("options"));
+}
+
+void bind_mask_permutations(py::module_& module) {
+  module.def("mask_map", &run_mask_map, py::arg("mask").noconvert(), py::arg("tokens"), py::arg("out").noconvert());
+  module.def("permute_rows_by_mask", &run_permute_rows_by_mask, py::arg("x").noconvert(), py::arg("row_bytes"),
+             py::arg("at"), py::arg("probabilities"), py::arg("out").noconvert(), py::arg("threads"));
+  module.def("permute_probabilities_by_mask", &run_permute_probabilities_by_mask, py::arg("back"),
+             py::arg("probabilities").noconvert(), py::arg("size"), py::arg("at"), py::arg("out").noconvert());
+  module.def("unpermute_rows_by_mask", &run_unpermute_rows_by_mask, py::arg("x"), py::arg("columns"), py::arg("at"),
+             py::arg("probabilities"), py::arg("out"), py::arg("threads"));
+  module.def("unpermute_rows_by_mask_backward", &run_unpermute_rows_by_mask_backward, py::arg("grad"), py::arg("x"),
+             py::arg("columns"), py::arg("at"), py::arg("probabilities"), py::arg("dx"),
+             py::arg("probability_gradient"), py::arg("threads"));
+  module.def("chunk_map", &run_chunk_map, py::arg("counts").noconvert(), py::arg("order").noconvert(),
+             py::arg("tokens"), py::arg("out").noconvert());
+  module.def("sort_chunks", &run_sort_chunks, py::arg("back"), py::arg("x").noconvert(), py::arg("row_bytes"),
+             py::arg("map").noconvert(), py::arg("out").noconvert(), py::arg("threads"));
 }
 
 void bind_permutations(py::module_& module) {
@@ -644,6 +712,7 @@ void bind_operators(py::module_& module) {
   bind_softmax(module);
   bind_optimizers(module);
   bind_permutations(module);
+  bind_mask_permutations(module);
   bind_router(module);
 }
 

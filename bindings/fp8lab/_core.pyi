@@ -1166,6 +1166,49 @@ def cross_entropy_backward(
     dx: tuple[NDArray[Any], str],
     options: tuple[str, int, int],
 ) -> None: ...
+def mask_map(mask: NDArray[np.uint8], tokens: int, out: NDArray[np.int32]) -> None: ...
+def permute_rows_by_mask(
+    x: NDArray[np.uint8],
+    row_bytes: int,
+    at: tuple[NDArray[np.int32], int, NDArray[np.int64]],
+    probabilities: tuple[NDArray[Any], str],
+    out: NDArray[np.uint8],
+    threads: int,
+) -> None: ...
+def permute_probabilities_by_mask(
+    back: bool,
+    probabilities: NDArray[np.uint8],
+    size: int,
+    at: tuple[NDArray[np.int32], int, NDArray[np.int64]],
+    out: NDArray[np.uint8],
+) -> None: ...
+def unpermute_rows_by_mask(
+    x: tuple[NDArray[Any], str],
+    columns: int,
+    at: tuple[NDArray[np.int32], int, NDArray[np.int64]],
+    probabilities: tuple[NDArray[Any], str],
+    out: tuple[NDArray[Any], str],
+    threads: int,
+) -> None: ...
+def unpermute_rows_by_mask_backward(
+    grad: tuple[NDArray[Any], str],
+    x: tuple[NDArray[Any], str],
+    columns: int,
+    at: tuple[NDArray[np.int32], int, NDArray[np.int64]],
+    probabilities: tuple[NDArray[Any], str],
+    dx: tuple[NDArray[Any], str],
+    probability_gradient: tuple[NDArray[Any], str],
+    threads: int,
+) -> None: ...
+def chunk_map(counts: NDArray[np.int64], order: NDArray[np.int64], tokens: int, out: NDArray[np.int32]) -> None: ...
+def sort_chunks(
+    back: bool,
+    x: NDArray[np.uint8],
+    row_bytes: int,
+    map: NDArray[np.int32],
+    out: NDArray[np.uint8],
+    threads: int,
+) -> None: ...
 def router_scores() -> list[str]: ...
 def moe_topk(
     sizes: tuple[int, int, int, int],

@@ -31,7 +31,7 @@ def _row_bytes(x: Any, argument: str) -> tuple[Array, Array]:
     array = np.ascontiguousarray(as_array(x, argument)[0])
     if array.ndim != 2 or array.shape[1] == 0 or array.dtype.hasobject:
         raise ValueError(f"{argument} must have two dimensions, (rows, columns), of numbers, not {array.shape}")
-    return array, array.view(np.uint8).reshape(array.shape[0], -1)
+    return array, array.view(np.uint8)
 
 
 def _rows_like(x: Any, argument: str, rows: int) -> tuple[Array, Array, Array]:
@@ -40,7 +40,7 @@ def _rows_like(x: Any, argument: str, rows: int) -> tuple[Array, Array, Array]:
     return array, bytes_of, np.zeros((rows, bytes_of.shape[1]), np.uint8)
 
 
-def _typed_rows(x: Any, made: Array, rows: int) -> Array:
+def _typed_rows(x: Any, made: Array) -> Array:
     """Rows as bytes in x's element type; those that NumPy lacks are ml_dtypes'."""
     name = as_array(x, "x")[1]
     dtype = as_array(x, "x")[0].dtype
@@ -52,7 +52,7 @@ def _typed_rows(x: Any, made: Array, rows: int) -> Array:
         import ml_dtypes
 
         dtype = np.dtype(getattr(ml_dtypes, name))
-    return made.view(dtype).reshape(rows, -1)
+    return made.view(dtype)
 
 
 def moe_permutation_map(experts: Any, *, kept: int | None = None) -> Array:
@@ -121,7 +121,7 @@ def moe_permute(x: Any, map: Any, *, threads: int | None = None) -> Array:
         raise ValueError(f"map must hold rows below {own.size}, its size, or -1")
     _, bytes_of, made = _rows_like(x, "x", rows)
     _core.permute_rows(bytes_of, bytes_of.shape[1], own, made, check_threads(threads, made.size))
-    return _typed_rows(x, made, rows)
+    return _typed_rows(x, made)
 
 
 def _float_rows(x: Any, argument: str) -> Typed:
@@ -234,7 +234,7 @@ def pad_rows(x: Any, counts: Any, multiple: int) -> Array:
     if array.shape[0] != sum(known):
         raise ValueError(f"x must have {sum(known)} rows, the sum of counts, not {array.shape[0]}")
     _core.pad_rows(False, bytes_of, bytes_of.shape[1], known, size, made)
-    return _typed_rows(x, made, rows)
+    return _typed_rows(x, made)
 
 
 def unpad_rows(x: Any, counts: Any, multiple: int) -> Array:
@@ -257,7 +257,7 @@ def unpad_rows(x: Any, counts: Any, multiple: int) -> Array:
     if array.shape[0] != rows:
         raise ValueError(f"x must have {rows} rows, the counts up to the next multiple, not {array.shape[0]}")
     _core.pad_rows(True, bytes_of, bytes_of.shape[1], known, size, made)
-    return _typed_rows(x, made, sum(known))
+    return _typed_rows(x, made)
 
 
 _guard(__name__, __all__)

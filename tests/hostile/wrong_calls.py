@@ -24,6 +24,8 @@ from small_calls import PUBLIC, small_call  # noqa: E402
 
 X = np.linspace(-3, 3, 64, dtype=np.float32).reshape(2, 32)
 WIDE = np.ones((32, 32), np.float32)
+#: Of 32 tokens, of which the even ones go to the first of two experts and the others to the second.
+MASK_MAP = np.array([[i % 2 * 16 + i // 2, 0, i % 2, 0, 1] for i in range(32)], np.int32)
 CODES = np.full((2, 32), 0x38, np.uint8)
 DOUBLES = np.array([1.0, -2.0])
 WORDS = np.array([[0x21, 0x43]], np.uint8)
@@ -466,6 +468,29 @@ CALLS = {
     "operators.moe_unpermute_backward": (
         fp8lab.operators.moe_unpermute_backward,
         {"grad": WIDE[:16], "x": WIDE, "map": np.arange(32, dtype=np.int32).reshape(2, 16), "probabilities": np.ones((16, 2), np.float32)},
+    ),
+    "operators.moe_mask_map": (fp8lab.operators.moe_mask_map, {"mask": np.eye(32, 3, dtype=np.uint8)}),
+    "operators.moe_mask_permute": (
+        fp8lab.operators.moe_mask_permute,
+        {"x": WIDE, "map": MASK_MAP, "rows": 40, "probabilities": WIDE[:, :2], "pad_offsets": [0, 3]},
+    ),
+    "operators.moe_mask_permute_probabilities": (
+        fp8lab.operators.moe_mask_permute_probabilities,
+        {"probabilities": WIDE[:, :2], "map": MASK_MAP, "rows": 40, "pad_offsets": [0, 3]},
+    ),
+    "operators.moe_mask_unpermute": (
+        fp8lab.operators.moe_mask_unpermute, {"x": WIDE, "map": MASK_MAP, "probabilities": WIDE[:, :2], "pad_offsets": [0, 0]},
+    ),
+    "operators.moe_mask_unpermute_probabilities": (
+        fp8lab.operators.moe_mask_unpermute_probabilities, {"probabilities": WIDE[0], "map": MASK_MAP, "pad_offsets": [0, 0]},
+    ),
+    "operators.moe_mask_unpermute_backward": (
+        fp8lab.operators.moe_mask_unpermute_backward,
+        {"grad": WIDE, "x": WIDE, "map": MASK_MAP, "probabilities": WIDE[:, :2], "pad_offsets": [0, 0]},
+    ),
+    "operators.moe_chunk_map": (fp8lab.operators.moe_chunk_map, {"counts": [20, 0, 10], "order": [2, 1, 0], "tokens": 32}),
+    "operators.moe_sort_chunks": (
+        fp8lab.operators.moe_sort_chunks, {"x": WIDE, "map": np.arange(32, dtype=np.int32)[::-1].copy(), "back": True},
     ),
     "operators.pad_rows": (fp8lab.operators.pad_rows, {"x": WIDE, "counts": [20, 12], "multiple": 16}),
     "operators.unpad_rows": (fp8lab.operators.unpad_rows, {"x": WIDE, "counts": [10, 12], "multiple": 16}),

@@ -628,6 +628,115 @@ def test_rows_go_to_experts_and_back(dtype):
     assert operators.moe_permute(x, dropped).shape == (3, 24) and (dropped >= 0).sum() == 3
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.uint8])
+@pytest.mark.parametrize("padded", [False, True])
+def test_rows_go_to_the_experts_of_a_mask_and_back(dtype, padded):
+    """Small whole numbers and probabilities of two bits: every product and sum is exact in each of the types."""
+    tokens, experts, columns = 30, 5, 7
+    words = splitmix(120, tokens * (experts + 2 * columns)).astype(np.int64)
+    mask = (words[: tokens * experts].reshape(tokens, experts) % 3 == 0).astype(bool)
+    mask[0] = False
+    x = (words[-tokens * columns :].reshape(tokens, columns) % 8).astype(dtype)
+    weights = np.where(mask, (words[: tokens * experts].reshape(tokens, experts) >> 7) % 4 / 4, 0.5).astype(np.float32)
+    counts = mask.sum(axis=0)
+    pads = (-counts) % 8
+    offsets = np.cumsum(pads) - pads
+    rows = int(counts.sum() + pads.sum()) if padded else int(counts.sum())
+    order = [(expert, token) for expert in range(experts) for token in range(tokens) if mask[token, expert]]
+    places = {one: row + (int(offsets[one[0]]) if padded else 0) for row, one in enumerate(order)}
+    given = {"pad_offsets": offsets if padded else None}
+    assert (weights[mask] == 0).any() and (not padded or rows > len(order))
+
+    table = operators.moe_mask_map(mask)
+    assert np.array_equal(table, operators.moe_mask_map(mask.astype(np.int64)))
+    assert table[:, -1].tolist() == mask.sum(axis=1).tolist() and table.dtype == np.int32
+    for token in range(tokens):
+        own = [(row, expert) for row, (expert, of) in reversed(list(enumerate(order))) if of == token]
+        assert table[token, : len(own)].tolist() == [row for row, _ in own]
+        assert table[token, experts : experts + len(own)].tolist() == [expert for _, expert in own]
+
+    plain, weighted = np.zeros((rows, columns), x.dtype), np.zeros((rows, columns), x.dtype)
+    moved = np.zeros(rows, np.float32)
+    for (expert, token), row in places.items():
+        plain[row] = x[token]
+        weighted[row] = x[token] if weights[token, expert] != 0 else 0
+        moved[row] = weights[token, expert]
+    permuted = operators.moe_mask_permute(x, table, rows=rows, threads=2, **given)
+    assert permuted.dtype == x.dtype and np.array_equal(permuted, plain)
+    assert np.array_equal(operators.moe_mask_permute(x, table, rows=rows, probabilities=weights, **given), weighted)
+    found = operators.moe_mask_permute_probabilities(weights, table, rows=rows, **given)
+    assert found.dtype == np.float32 and np.array_equal(found, moved)
+    back = operators.moe_mask_unpermute_probabilities(moved, table, **given)
+    assert np.array_equal(back, np.where(mask, weights, 0))
+    if dtype == np.uint8:
+        with pytest.raises(TypeError, match="x must be float32, float16 or bfloat16, not uint8"):
+            operators.moe_mask_unpermute(permuted, table)
+        return
+    wide = x.astype(np.float64)
+    for probabilities, factor in ((None, mask), (weights, mask * weights), (weights.astype(dtype), mask * weights)):
+        out = operators.moe_mask_unpermute(permuted, table, probabilities, threads=2, **given)
+        assert out.dtype == x.dtype and np.array_equal(out, (factor.sum(axis=1, keepdims=True) * wide).astype(dtype))
+    grad = (words[tokens * experts : -tokens * columns].reshape(tokens, columns) % 4).astype(dtype)
+    dx, of_weights = operators.moe_mask_unpermute_backward(grad, permuted, table, weights, threads=2, **given)
+    assert dx.dtype == x.dtype and of_weights.dtype == np.float32
+    wanted = np.zeros((rows, columns))
+    for (expert, token), row in places.items():
+        wanted[row] = grad[token].astype(np.float64) * weights[token, expert]
+    assert np.array_equal(dx, wanted.astype(dtype))
+    assert np.array_equal(of_weights, mask * (grad.astype(np.float64) * wide).sum(axis=1, keepdims=True))
+    typed = operators.moe_mask_unpermute_backward(grad, permuted, table, weights.astype(dtype), **given)
+    assert typed[1].dtype == dtype and np.array_equal(typed[1], of_weights.astype(dtype))
+
+
+def test_a_mask_may_name_nobody():
+    for tokens in (0, 3):
+        x = np.ones((tokens, 4), np.float32)
+        table = operators.moe_mask_map(np.zeros((tokens, 2), np.int32))
+        assert table.shape == (tokens, 5) and not table.any()
+        nobodys = operators.moe_mask_permute(x, table, rows=0)
+        assert nobodys.shape == (0, 4) and operators.moe_mask_permute(x, table, rows=2).tolist() == [[0] * 4] * 2
+        out = operators.moe_mask_unpermute(nobodys, table, np.ones((tokens, 2), np.float32))
+        assert out.shape == (tokens, 4) and not out.any()
+        dx, of_weights = operators.moe_mask_unpermute_backward(x, nobodys, table, np.ones((tokens, 2), np.float32))
+        assert dx.shape == (0, 4) and of_weights.shape == (tokens, 2) and not of_weights.any()
+
+
+def test_what_a_mask_and_its_map_must_be():
+    x, table = np.ones((2, 4), np.float32), operators.moe_mask_map(np.eye(2, dtype=np.int32))
+    with pytest.raises(ValueError, match="mask must be of 0 and 1"):
+        operators.moe_mask_map(np.full((2, 2), 2))
+    with pytest.raises(ValueError, match=r"map must have shape \(2 tokens, 2 experts \+ 1\), not \(2, 4\)"):
+        operators.moe_mask_permute(x, table[:, :4], rows=2)
+    with pytest.raises(ValueError, match="map has row 1, and out has 1 rows"):
+        operators.moe_mask_permute(x, table, rows=1)
+    with pytest.raises(ValueError, match=r"pad_offsets must have shape \(2,\)"):
+        operators.moe_mask_permute(x, table, rows=2, pad_offsets=[0])
+    with pytest.raises(ValueError, match=r"probabilities must have shape \(2, 2\), tokens and experts of map"):
+        operators.moe_mask_unpermute(x, table, np.ones((2, 3), np.float32))
+    table[1, 0] = 0
+    with pytest.raises(ValueError, match="map has row 0 twice"):
+        operators.moe_mask_unpermute(x, table)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.uint8])
+def test_chunks_are_sorted_and_back(dtype):
+    counts, order = [3, 0, 4, 1], [2, 0, 3, 1]
+    x = np.arange(40).reshape(10, 4).astype(dtype)  # two rows are behind all chunks
+    table = operators.moe_chunk_map(counts, order, tokens=10)
+    parts = np.split(np.arange(10), np.cumsum(counts))
+    wanted = np.concatenate([*[parts[one] for one in order], parts[-1]])
+    out = operators.moe_sort_chunks(x, table, threads=2)
+    assert out.dtype == x.dtype and np.array_equal(out, x[wanted])
+    assert np.array_equal(operators.moe_sort_chunks(out, table, back=True), x)
+    assert len(operators.moe_chunk_map(counts, order)) == 8 and operators.moe_chunk_map(
+        np.empty(0, int), np.empty(0, int)
+    ).shape == (0,)
+    with pytest.raises(ValueError, match="tokens must be at least 8, the sum of counts, not 7"):
+        operators.moe_chunk_map(counts, order, tokens=7)
+    with pytest.raises(ValueError, match="order must have each of 4 chunks once"):
+        operators.moe_chunk_map(counts, [0, 0, 1, 2])
+
+
 def test_groups_of_rows_are_padded():
     for x in (
         drawn(113, 7, 3),

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from fp8lab.te import _releases
 
-__all__ = ["Function", "functions"]
+__all__ = ["OPERATORS", "Function", "functions"]
 
 
 class Function(NamedTuple):
@@ -49,18 +49,29 @@ class Function(NamedTuple):
 @functools.cache
 def _table(release: str) -> tuple[Function, ...]:
     text = (resources.files("fp8lab.te") / "functions.json").read_text(encoding="utf-8")
-    newest = _listed(json.loads(text), release)
+    table = json.loads(text)
+    newest = _listed(table, release)
     if release == _releases.NEWEST:
-        return tuple(sorted(newest))
+        return tuple(sorted(newest + _triton_kernels(table, release)))
     own = _releases.table()[release]
     named = {one.name: one for one in newest}
     operators = {"provided": own.get("operators", {}), "refused": own.get("refused_operators", [])}
     found = [named[name] for name in own["as_newest"]] + _listed(own, release)
-    return tuple(sorted(found + _listed(operators, release, _OPERATORS)))
+    return tuple(sorted(found + _listed(operators, release, OPERATORS) + _triton_kernels(own, release)))
 
 
 #: Where Transformer Engine 1 registers functions with PyTorch.
-_OPERATORS = "torch.ops.tex_ts"
+OPERATORS = "torch.ops.tex_ts"
+
+
+def _triton_kernels(table: dict[str, Any], release: str) -> list[Function]:
+    """The functions over Triton's kernels that are provided, by module of ``transformer_engine.pytorch`` and file."""
+    modules = table.get("triton", {})
+    return [
+        one
+        for module, families in modules.items()
+        for one in _listed({"provided": families, "refused": []}, release, module)
+    ]
 
 
 def _listed(table: dict[str, Any], release: str, module: str = "") -> list[Function]:

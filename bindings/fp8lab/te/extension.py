@@ -11,7 +11,7 @@ from typing import Any
 
 from fp8lab.te import enums
 from fp8lab.te._activation import register_operators
-from fp8lab.te._functions import functions
+from fp8lab.te._functions import OPERATORS, functions
 from fp8lab.te._releases import installed_release
 
 __all__ = ["make_extension", "make_refusing_module", "make_triton_module"]
@@ -27,6 +27,8 @@ def make_extension(name: str) -> types.ModuleType:
         setattr(module, tag, getattr(enums, tag))
     operators = types.SimpleNamespace()
     for one in functions():
+        if one.module not in ("", OPERATORS):
+            continue  # make_triton_module() has it
         value = one.refusal() if one.family is None else _provided(torch, one.family, one.name)
         if value is not None:
             setattr(operators if one.module else module, one.name, value)

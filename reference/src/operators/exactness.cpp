@@ -29,6 +29,8 @@ constexpr std::string_view exponential_and_logarithm =
 constexpr std::string_view routed = "32 rows of 64 normal logits, of which 8 are chosen, by each of the three scores";
 constexpr std::string_view measured_order = "an H200 added in this order, PyTorch's or the kernel's";
 constexpr std::string_view measured_formula = "an H200's words, with its tanhf and the order of its sums";
+constexpr std::string_view tuned_sums = "the kernel's tuning takes 64 to 4096 sums; all else is exact";
+constexpr std::string_view products = "256 sums of 1000 products of normal numbers";
 constexpr std::string_view copies = "rows are copied";
 constexpr std::string_view training = "1000 normal gradients and parameters, of step 3";
 
@@ -85,6 +87,14 @@ constexpr std::array rows{
     Exactness{"moe_permute", "", true, copies},
     Exactness{"moe_unpermute", "", true, ieee_steps},
     Exactness{"moe_unpermute_backward", "", true, "the kernel's warp has this order of sums"},
+    Exactness{"moe_mask_map", "", true, copies},
+    Exactness{"moe_mask_permute", "", true, copies},
+    Exactness{"moe_mask_permute_probabilities", "", true, copies},
+    Exactness{"moe_mask_unpermute", "", true, ieee_steps},
+    Exactness{"moe_mask_unpermute_backward", "", false, tuned_sums, 330, 0, 0.12, products},
+    Exactness{"moe_mask_unpermute_probabilities", "", true, copies},
+    Exactness{"moe_chunk_map", "", true, copies},
+    Exactness{"moe_sort_chunks", "", true, copies},
     Exactness{"pad_rows", "", true, copies},
     Exactness{"unpad_rows", "", true, copies},
     Exactness{"dropout", "", true, ieee_steps},

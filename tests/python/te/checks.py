@@ -464,7 +464,7 @@ def every_provided_function_is_there() -> None:
     import transformer_engine_torch as tex
 
     for one in fp8lab.te.functions():
-        assert hasattr(tex, one.name), one.name
+        assert bool(one.module) != hasattr(tex, one.name), one.name
         if one.family is not None:
             assert hasattr(importlib.import_module(f"fp8lab.te.{one.family}"), one.name), one
     provided = {one.name for one in fp8lab.te.functions() if one.family is not None}
@@ -516,6 +516,132 @@ def the_router_is_fp8labs() -> None:
         qb_bin_bounds=torch.tensor([-2.0, 2]), qb_histogram_mode="two_kernel",
     )  # fmt: skip
     assert histogram.sum() == 12 * 20
+
+
+def _routing(tokens: int, experts: int):
+    """A mask of two experts a token and none for the first, probabilities of two bits, some of them 0, and whole numbers:
+    all that is computed of them is exact."""
+    import torch
+
+    generator = np.random.default_rng(3)
+    mask = torch.zeros(tokens, experts, dtype=torch.int32)
+    for token in range(1, tokens):
+        mask[token, torch.from_numpy(generator.choice(experts, 2, replace=False))] = 1
+    probs = torch.from_numpy(generator.integers(0, 4, (tokens, experts)).astype(np.float32)) / 4
+    whole = lambda *shape: torch.from_numpy(generator.integers(-4, 5, shape).astype(np.float32))
+    return mask, probs, whole
+
+
+def rows_go_to_experts_by_a_mask(dtype: str) -> None:
+    """Through Transformer Engine's own functions and their gradients, against indexing and sums of PyTorch."""
+    import torch
+    import transformer_engine.pytorch as te
+
+    tokens, experts, columns = 50, 6, 40
+    mask, probs, whole = _routing(tokens, experts)
+    kind = getattr(torch, dtype)
+    expert, token = mask.t().nonzero(as_tuple=True)  # by expert, then by token
+    count = len(token)
+    x, grad = whole(tokens, columns).to(kind), whole(count, columns).to(kind)
+
+    def leaves():
+        return x.clone().requires_grad_(), probs.clone().requires_grad_()
+
+    own, expected = leaves()[0], leaves()[0]
+    made, rows = te.moe_permute(own, mask, count, map_type="mask")
+    wanted = expected[token]
+    made.backward(grad)
+    wanted.backward(grad)
+    assert words(made) == words(wanted) and words(own.grad) == words(expected.grad)
+    assert rows.shape == (tokens, 2 * experts + 1) and rows[:, -1].tolist() == mask.sum(dim=1).tolist()
+
+    own, own_probs = leaves()
+    made, of_probs, rows = te.moe_permute_with_probs(own, own_probs, mask, count)
+    chosen = probs[token, expert]
+    assert (chosen == 0).any() and words(of_probs) == words(chosen)
+    assert words(made) == words(torch.where(chosen[:, None] == 0, torch.zeros((), dtype=kind), x[token]))
+    of_grad = torch.arange(count, dtype=torch.float32)
+    torch.autograd.backward([made, of_probs], [grad, of_grad])
+    assert words(own.grad) == words(expected.grad)  # of all rows, as the kernel has it
+    assert words(own_probs.grad) == words(torch.zeros_like(probs).index_put((token, expert), of_grad))
+
+    permuted = whole(count, columns).to(kind)
+    back = whole(tokens, columns).to(kind)
+    for with_probs in (False, True):
+        given, weights = permuted.clone().requires_grad_(), probs.clone().requires_grad_()
+        plain, plain_weights = permuted.clone().requires_grad_(), probs.clone().requires_grad_()
+        merged = te.moe_unpermute(
+            given, rows, merging_probs=weights if with_probs else None, restore_shape=x.shape, map_type="mask"
+        )
+        factors = plain_weights[token, expert] if with_probs else torch.ones(count)
+        total = torch.zeros(tokens, columns).index_add(0, token, plain.float() * factors[:, None]).to(kind)
+        merged.backward(back)
+        total.backward(back)
+        assert words(merged) == words(total) and words(given.grad) == words(plain.grad)
+        if with_probs:
+            assert words(weights.grad) == words(plain_weights.grad)
+
+
+def rows_by_a_mask_are_padded_and_quantized() -> None:
+    """With offsets of experts, of FP8 rows with their scales, of none, and the other way of dealing out, chunks."""
+    import torch
+    import transformer_engine.pytorch as te
+    import transformer_engine_torch as tex
+
+    tokens, experts, columns = 52, 6, 256  # a multiple of 4, up to which scales of blocks are filled up
+    mask, probs, whole = _routing(tokens, experts)
+    expert, token = mask.t().nonzero(as_tuple=True)
+    x = whole(tokens, columns).requires_grad_()
+    counts = mask.sum(dim=0)
+    made, of_probs, rows, offsets, padded = te.moe_permute_and_pad_with_probs(x, probs, mask, counts, 16)
+    starts = torch.cumsum(padded, 0) - padded
+    place = torch.cat([int(starts[one]) + torch.arange(int(counts[one])) for one in range(experts)])
+    wanted = torch.zeros(int(padded.sum()), columns)
+    wanted[place] = torch.where(probs[token, expert][:, None] == 0, torch.zeros(()), x.detach()[token])
+    assert words(made) == words(wanted) and len(place) < len(wanted)
+    wanted = torch.zeros(len(wanted)).index_put((place,), probs[token, expert])
+    assert words(of_probs) == words(wanted)
+    weights = probs.clone().requires_grad_()
+    given = made.detach().requires_grad_()
+    merged = te.moe_unpermute(given, rows, weights, restore_shape=x.shape, pad_offsets=offsets)
+    factors = torch.zeros_like(probs).index_put((token, expert), probs[token, expert] * (probs[token, expert] != 0))
+    assert words(merged) == words(x.detach() * factors.sum(dim=1, keepdim=True) + 0.0)
+    merged.backward(torch.ones_like(merged))
+    wanted = torch.zeros(len(given)).index_put((place,), probs[token, expert])
+    assert words(given.grad) == words(wanted[:, None].expand(-1, columns))
+    wanted = torch.zeros_like(probs).index_put((token, expert), made.detach()[place].sum(dim=1))
+    assert words(weights.grad) == words(wanted)
+
+    current = te.Float8CurrentScalingQuantizer(tex.DType.kFloat8E4M3, device="cuda")
+    block = te.Float8BlockQuantizer(
+        fp8_dtype=tex.DType.kFloat8E4M3, rowwise=True, columnwise=False, block_scaling_dim=1
+    )
+    given = drawn(9, tokens, columns, "bfloat16")
+    codes = current(given)
+    moved, _ = te.moe_permute(codes, mask, len(token))
+    assert type(moved) is type(codes) and words(moved.dequantize()) == words(codes.dequantize()[token])
+    codes = block(given)
+    moved, _ = te.moe_permute(codes, mask, len(token))
+    assert type(moved) is type(codes) and words(moved._rowwise_data) == words(codes._rowwise_data[token])
+    assert words(moved._rowwise_scale_inv) == words(codes._rowwise_scale_inv[:, token])
+
+    empty = torch.empty(0, columns, requires_grad=True)
+    made, rows = te.moe_permute(empty, mask[:0], 0)
+    assert made.shape == (0, columns)
+
+    sizes, order = torch.tensor([20, 0, 18, 14]), torch.tensor([2, 3, 1, 0])
+    own, own_probs = x.detach().clone().requires_grad_(), probs[:, 0].clone().requires_grad_()
+    plain, plain_probs = x.detach().clone().requires_grad_(), probs[:, 0].clone().requires_grad_()
+    made, of_probs = te.moe_sort_chunks_by_index_with_probs(own, own_probs, sizes, order)
+    parts, parts_of_probs = plain.split(sizes.tolist()), plain_probs.split(sizes.tolist())
+    wanted = [torch.cat([some[one] for one in order.tolist()]) for some in (parts, parts_of_probs)]
+    assert words(made) == words(wanted[0]) and words(of_probs) == words(wanted[1])
+    assert words(te.moe_sort_chunks_by_index(x.detach(), sizes, order)) == words(wanted[0])
+    back = [whole(tokens, columns), whole(tokens)]
+    torch.autograd.backward([made, of_probs], back)
+    torch.autograd.backward(wanted, back)
+    assert words(own.grad) == words(plain.grad) and words(own_probs.grad) == words(plain_probs.grad)
+    expect(ValueError, "map has row", lambda: te.moe_permute(x.detach(), mask, len(token) - 1, map_type="mask"))
 
 
 def dropout_and_the_rope_of_three_are_fp8labs() -> None:
@@ -989,6 +1115,7 @@ CHECKS = {
         **_of(linear_under_delayed_scaling, *DTYPES),
         **_of(linear_under_current_scaling, *DTYPES),
         **_of(linear_under_block_scaling, *DTYPES),
+        **_of(rows_go_to_experts_by_a_mask, *DTYPES),
         **_of(the_extra_state_goes_both_ways, "first", "second"),
         **_all(
             linear_without_bias, linear_in_high_precision, gradients_accumulate_into_main_grad,
@@ -998,6 +1125,7 @@ CHECKS = {
             a_second_device_is_refused, what_is_not_provided_says_so, wrong_operands_are_named,
             every_provided_function_is_there, child_processes_see_the_device, the_router_is_fp8labs,
             dropout_and_the_rope_of_three_are_fp8labs, a_gelus_gradient_has_that_of_its_bias_beside_it,
+            rows_by_a_mask_are_padded_and_quantized,
         ),
     },
     "b200": {

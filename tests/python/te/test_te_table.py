@@ -2,6 +2,7 @@
 """The table of the extension's names is that of the wheel's Python."""
 
 import ast
+import inspect
 from pathlib import Path
 
 import fp8lab.te
@@ -10,6 +11,7 @@ from installed import folder, folder_of, without_transformer_engine
 from sampled import sampled
 
 EXTENSION, ITS_PYTHON, OPERATORS = "transformer_engine_torch", "cpp_extensions", "tex_ts"
+OPERATORS_MODULE = f"torch.ops.{OPERATORS}"
 #: Named in ways that are no use of the extension: ONNX's own operators, and what C++ calls of its own.
 NOT_OF_PYTHON = {
     "get_cudnn_version",
@@ -81,8 +83,25 @@ def test_the_table_has_every_name_that_the_wheel_uses_and_no_other(release: str)
     table = {one.name for one in fp8lab.te.functions(release) if not one.module}
     assert used - table == set(), "used by the wheel, and not in the table"
     assert table - used <= NOT_OF_PYTHON, "in the table, and not used by the wheel"
-    assert {one.name for one in fp8lab.te.functions(release) if one.module} == operators
+    assert {one.name for one in fp8lab.te.functions(release) if one.module == OPERATORS_MODULE} == operators
     assert len(used) > {newest: 150}.get(release, 70)
+
+
+@without_transformer_engine
+def test_functions_over_triton_kernels_are_the_wheels_with_its_arguments() -> None:
+    """Of each module of which one is provided all are, and each has the arguments of the wheel's."""
+    import importlib
+
+    table = [one for one in fp8lab.te.functions() if one.module.startswith("triton.")]
+    assert {one.module for one in table} >= {"triton.permutation"}
+    for module in {one.module for one in table}:
+        tree = ast.parse(Path(folder(), "pytorch", *module.split(".")).with_suffix(".py").read_text(encoding="utf-8"))
+        wheels = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+        own = {one.name: one for one in table if one.module == module}
+        assert set(own) == set(wheels)
+        for name, one in own.items():
+            function = getattr(importlib.import_module(f"fp8lab.te.{one.family}"), name)
+            assert list(inspect.signature(function).parameters) == [arg.arg for arg in wheels[name].args.args], name
 
 
 def test_an_unknown_release_is_named() -> None:

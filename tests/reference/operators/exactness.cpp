@@ -9,6 +9,7 @@
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/reference/operators/activation.hpp"
 #include "fp8lab/reference/operators/cross_entropy.hpp"
+#include "fp8lab/reference/operators/mask_permutation.hpp"
 #include "fp8lab/reference/operators/multi_tensor.hpp"
 #include "fp8lab/reference/operators/norm.hpp"
 #include "fp8lab/reference/operators/optimizer.hpp"
@@ -481,6 +482,30 @@ Results<Number> of_aux_loss() {
   return {{found.loss}, {total(products) * Number(64) * Number(0.01F) / Number(3) / Number(100) / Number(100)}};
 }
 
+/// The gradients of probabilities: each of 32 tokens goes to each of 8 experts.
+template <typename Number>
+Results<Number> of_mask_gradient() {
+  const std::size_t tokens = 32, experts = 8, columns = 1000, rows = tokens * experts;
+  const auto x = normal_draws(1, rows * columns, 1);
+  const auto grad = normal_draws(2, tokens * columns, 1);
+  const std::vector<float> weights(rows, 1);
+  const std::vector<std::uint8_t> mask(rows, 1);
+  const auto map = mask_map(mask, tokens);
+  std::vector<float> dx(x.size()), found(rows);
+  unpermute_rows_by_mask_backward(std::span(grad), std::span(x), columns, {map, experts, {}}, std::span(weights),
+                                  std::span(dx), std::span(found));
+  std::vector<Number> exact;
+  for (std::size_t i = 0; i < rows; ++i) {
+    const std::size_t token = i / experts, expert = i % experts;
+    std::vector<Number> products;
+    for (std::size_t j = 0; j < columns; ++j) {
+      products.push_back(Number(x[(expert * tokens + token) * columns + j]) * Number(grad[token * columns + j]));
+    }
+    exact.push_back(total(products));
+  }
+  return {found, exact};
+}
+
 /// `results` gives them of a number: the exact ones, and the ranges.
 template <typename Function>
 Measured measured(const Function& results) {
@@ -520,6 +545,8 @@ const std::map<std::string_view, std::function<Measured()>> others{
     {"rope_backward", [] { return measured([]<typename N>(const N&) { return of_rope<N>(true); }); }},
     {"cross_entropy", [] { return measured([]<typename N>(const N&) { return of_cross_entropy<N>(false); }); }},
     {"cross_entropy_backward", [] { return measured([]<typename N>(const N&) { return of_cross_entropy<N>(true); }); }},
+    {"moe_mask_unpermute_backward",
+     [] { return measured([]<typename N>(const N&) { return of_mask_gradient<N>(); }); }},
     {"adam_update", [] { return measured([]<typename N>(const N&) { return of_adam<N>(); }); }},
     {"l2norm", [] { return measured([]<typename N>(const N&) { return of_l2norm<N>(); }); }},
 };
