@@ -24,9 +24,9 @@ struct CastArguments {
   TensorSource source = Draws{};
   std::vector<ChosenFormat> formats{{"e4m3", e4m3}, {"e5m2", e5m2}};
   std::vector<ChosenProfile> profiles{{"cuda_satfinite", CastPolicy{}}};
-  std::vector<Rounding> roundings;  ///< empty: each profile's own
-  std::vector<double> scales;       ///< empty: 1, unless amaxes or best_scale give scales
-  std::vector<double> amaxes;       ///< magnitudes that a scale of largest / amax maps to the format's largest value
+  std::vector<Rounding> roundings = {};  ///< empty: each profile's own
+  std::vector<double> scales = {};       ///< empty: 1, unless amaxes or best_scale give scales
+  std::vector<double> amaxes = {};  ///< magnitudes that a scale of largest / amax maps to the format's largest value
   bool own_amax = false;            ///< also the scale of each tensor's own amax; 1 where that is 0
   bool best_scale = false;          ///< also the scale of the highest exact SQNR of a saturating cast to nearest; of
                             ///< tensors of files and arrays that of Magnitudes::best_scale(), 1 where it has none

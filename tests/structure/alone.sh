@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Compiles every header, and every source file that a build may compile together with others, by itself: each includes
-# what it uses, and no name in it meets one of another file. Names those that do not compile.
+# what it uses, no name in it meets one of another file, and none shadows another. Names those that do not compile.
 # tests/structure/alone.sh [FILE...], from the root of the project, after a build (in build/release, or BUILD).
 set -euo pipefail
 build=${BUILD:-build/release}
 venv=${VENV:-build/venv}
 
 # What the build has as include directories of the libraries outside of the project.
-flags=(-std=c++20 -fsyntax-only -w -O0 -DFP8LAB_VECTORS='""' -I"$build/experiments")
+flags=(-std=c++20 -fsyntax-only -Werror=shadow -O0 -DFP8LAB_VECTORS='""' -I"$build/experiments")
 for directory in /usr/include/eigen3 "${CUDA_HOME:-/usr/local/cuda}/include"; do
   [ -d "$directory" ] && flags+=(-isystem "$directory")
 done

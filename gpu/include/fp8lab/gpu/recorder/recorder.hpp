@@ -55,7 +55,7 @@ struct RecordedDevice {
   std::string name;          ///< as NVIDIA names it, or "host team"
   int capability = 0;        ///< 90 is compute capability 9.0; of the host team, that of the chip it stands for
   int multiprocessors = 0;   ///< 0 on the host team
-  std::string driver;        ///< the newest CUDA version that the driver supports; "none" on the host team
+  std::string driver = {};   ///< the newest CUDA version that the driver supports; "none" on the host team
   std::string runtime;       ///< the CUDA version that fp8lab was built with; "none" on the host team
   std::uint64_t memory = 0;  ///< bytes
   bool is_host_team = false;
