@@ -123,7 +123,7 @@ def moe_mask_permute(
     probabilities : array of float32, float16 or bfloat16, (tokens, experts), optional
         Where a probability is 0, zeros go to the row.
     pad_offsets : array of integers, (experts,), optional
-        What is added to the rows of each expert, where these are filled up to a multiple.
+        Rows by which those of each expert lie further down, where these are filled up to a multiple.
     threads : int, optional
         All cores if left out, and one for a call of microseconds; no result depends on it.
 

@@ -21,7 +21,7 @@ namespace fp8lab {
 struct MaskedRows {
   std::span<const std::int32_t> map;  ///< as mask_map() gives it: 2 experts + 1 entries for each token
   std::size_t experts = 0;
-  /// What is added to the rows of each expert, where those are filled up to a multiple; empty: nothing.
+  /// Rows by which each expert's lie further down, where groups are filled up to a multiple; empty: nowhere.
   std::span<const std::int64_t> pad_offsets = {};
 };
 
