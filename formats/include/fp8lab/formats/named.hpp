@@ -46,6 +46,16 @@ template <typename Entries, typename Value>
   throw std::logic_error("an enumerator without a name");
 }
 
+/// The next entry of a table: `entry` under another name, with other words about it and with what `change` does to it.
+template <typename Entry, typename Change>
+[[nodiscard]] constexpr Entry changed(Entry entry, std::string_view name, std::string_view description,
+                                      const Change& change) {
+  entry.name = name;
+  entry.description = description;
+  change(entry);
+  return entry;
+}
+
 // An enumeration whose enumerators have names declares `named_values(E of_type)`, a span of Named<E> in the order of
 // the enumerators. From it follow:
 

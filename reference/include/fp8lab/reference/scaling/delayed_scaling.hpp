@@ -86,7 +86,7 @@ inline constexpr std::string_view torchao_functions =
 inline constexpr float largest_float32 = std::numeric_limits<float>::max();
 inline constexpr float largest_float16 = 65504;
 
-// Transformer Engine by its releases, then others.
+// Transformer Engine by its releases, then others: most are another one, and what changed.
 inline constexpr DelayedVersion te_0_1{
     .name = "te_0_1",
     .history = HistoryRule::unfused,
@@ -97,105 +97,81 @@ inline constexpr DelayedVersion te_0_1{
         "them infinite), and an infinite amax inverts the scale; the cast writes scale_inv; its defaults were "
         "amax_history_len 1 and most_recent",
     .source = te_functions};
-inline constexpr DelayedVersion te_0_5{
-    .name = "te_0_5",
-    .history = HistoryRule::unfused,
-    .formula = ScaleFormula::power_of_two,
-    .inverse_is_of_the_cast = false,
-    .moved_window = MovedWindow::beside_unless_short,
-    .description =
-        "Transformer Engine 0.5 to 0.12: the scales of 0.1, and the update writes scale_inv; a window of 1 is set to "
-        "zero in its place since 0.6; the defaults are amax_history_len 1024 and max since 0.7",
-    .source = te_functions};
-inline constexpr DelayedVersion te_0_13{
-    .name = "te_0_13",
-    .history = HistoryRule::unfused,
-    .formula = ScaleFormula::margin_last,
-    .inverse_is_of_the_cast = false,
-    .moved_window = MovedWindow::beside_unless_short,
-    .description = "Transformer Engine 0.13 to 1.3: full-mantissa scales without a limit, by PyTorch code",
-    .source = te_functions};
-inline constexpr DelayedVersion te_1_4{
-    .name = "te_1_4",
-    .history = HistoryRule::single_kernel,
-    .formula = ScaleFormula::margin_first,
-    .inverse_is_of_the_cast = false,
-    .moved_window = MovedWindow::beside_unless_short,
-    .description =
-        "Transformer Engine 1.4 and 1.5, a kernel for each tensor: full-mantissa scales without a limit; an amax of 0 "
-        "moves into the window; a callable amax_compute_algo takes the PyTorch code of 0.13",
-    .source = te_kernels};
-inline constexpr DelayedVersion te_1_6{.name = "te_1_6",
-                                       .history = HistoryRule::bulk_kernel,
-                                       .formula = ScaleFormula::margin_first,
-                                       .inverse_is_of_the_cast = false,
-                                       .description =
-                                           "Transformer Engine 1.6, one kernel for all tensors: full-mantissa scales "
-                                           "without a limit; an amax of 0 no longer moves into the window",
-                                       .source = te_kernels};
-inline constexpr DelayedVersion te_1_6_unfused{
-    .name = "te_1_6_unfused",
-    .history = HistoryRule::unfused,
-    .formula = ScaleFormula::margin_last,
-    .inverse_is_of_the_cast = false,
-    .description =
-        "Transformer Engine 1.6 as NVTE_UNFUSED_FP8_UPDATE=1 or a callable amax_compute_algo has it: the "
-        "scales of 0.13, the window moved in its place",
-    .source = te_functions};
-inline constexpr DelayedVersion te_1_7{
-    .name = "te_1_7",
-    .history = HistoryRule::bulk_kernel,
-    .formula = ScaleFormula::margin_first,
-    .largest_scale = largest_float32,
-    .inverse_is_of_the_cast = false,
-    .description = "Transformer Engine 1.7 to 1.10: a scale that overflows becomes the largest float32",
-    .source = te_kernels};
-inline constexpr DelayedVersion te_1_7_unfused{
-    .name = "te_1_7_unfused",
-    .history = HistoryRule::unfused,
-    .formula = ScaleFormula::margin_last,
-    .largest_scale = largest_float32,
-    .inverse_is_of_the_cast = false,
-    .description = "Transformer Engine 1.7 to 1.10 as NVTE_UNFUSED_FP8_UPDATE=1 or a callable amax_compute_algo has it",
-    .source = te_functions};
-inline constexpr DelayedVersion te_1_7_single{
-    .name = "te_1_7_single",
-    .history = HistoryRule::single_kernel,
-    .formula = ScaleFormula::margin_first,
-    .largest_scale = largest_float32,
-    .inverse_is_of_the_cast = false,
-    .description =
-        "Transformer Engine 1.7 to 1.10, its kernel for a single tensor, for other frameworks: an amax of 0 moves into "
-        "the window",
-    .source = te_kernels};
-inline constexpr DelayedVersion te_current{
-    .name = "te_current",
-    .history = HistoryRule::bulk_kernel,
-    .formula = ScaleFormula::margin_first,
-    .largest_scale = largest_float32,
-    .description =
-        "Transformer Engine since 1.11: the scales of 1.7, and the cast writes scale_inv beside its data (up to 1.13 "
-        "the update writes it too)",
-    .source = te_kernels};
-inline constexpr DelayedVersion te_current_unfused{
-    .name = "te_current_unfused",
-    .history = HistoryRule::unfused,
-    .formula = ScaleFormula::margin_last,
-    .largest_scale = largest_float32,
-    .description =
-        "Transformer Engine since 1.11 as NVTE_UNFUSED_FP8_UPDATE=1 or a callable amax_compute_algo has it: NaN in the "
-        "window keeps the scale, an amax of 0 moves into the window, and a margin is applied after the quotient has "
-        "overflowed",
-    .source = "NVIDIA/TransformerEngine, transformer_engine/pytorch/quantization.py (fp8.py before 2.9)"};
-inline constexpr DelayedVersion te_current_single{
-    .name = "te_current_single",
-    .history = HistoryRule::single_kernel,
-    .formula = ScaleFormula::margin_first,
-    .largest_scale = largest_float32,
-    .description =
-        "Transformer Engine's kernel for a single tensor since 1.11, for other frameworks: an amax of 0 moves into the "
-        "window",
-    .source = te_kernels};
+inline constexpr DelayedVersion te_0_5 =
+    changed(te_0_1, "te_0_5",
+            "Transformer Engine 0.5 to 0.12: the scales of 0.1, and the update writes scale_inv; a window of 1 is set "
+            "to zero in its place since 0.6; the defaults are amax_history_len 1024 and max since 0.7",
+            [](DelayedVersion& version) {
+              version.inverse_is_of_the_cast = false;
+              version.moved_window = MovedWindow::beside_unless_short;
+            });
+inline constexpr DelayedVersion te_0_13 =
+    changed(te_0_5, "te_0_13", "Transformer Engine 0.13 to 1.3: full-mantissa scales without a limit, by PyTorch code",
+            [](DelayedVersion& version) { version.formula = ScaleFormula::margin_last; });
+inline constexpr DelayedVersion te_1_4 =
+    changed(te_0_13, "te_1_4",
+            "Transformer Engine 1.4 and 1.5, a kernel for each tensor: full-mantissa scales without a limit; an amax "
+            "of 0 moves into the window; a callable amax_compute_algo takes the PyTorch code of 0.13",
+            [](DelayedVersion& version) {
+              version.history = HistoryRule::single_kernel;
+              version.formula = ScaleFormula::margin_first;
+              version.source = te_kernels;
+            });
+inline constexpr DelayedVersion te_1_6 =
+    changed(te_1_4, "te_1_6",
+            "Transformer Engine 1.6, one kernel for all tensors: full-mantissa scales without a limit; an amax of 0 no "
+            "longer moves into the window",
+            [](DelayedVersion& version) {
+              version.history = HistoryRule::bulk_kernel;
+              version.moved_window = MovedWindow::in_place;
+            });
+inline constexpr DelayedVersion te_1_7 =
+    changed(te_1_6, "te_1_7", "Transformer Engine 1.7 to 1.10: a scale that overflows becomes the largest float32",
+            [](DelayedVersion& version) { version.largest_scale = largest_float32; });
+inline constexpr DelayedVersion te_current =
+    changed(te_1_7, "te_current",
+            "Transformer Engine since 1.11: the scales of 1.7, and the cast writes scale_inv beside its data (up to "
+            "1.13 the update writes it too)",
+            [](DelayedVersion& version) { version.inverse_is_of_the_cast = true; });
+
+/// A release as its PyTorch code has it, which NVTE_UNFUSED_FP8_UPDATE=1 or a callable amax_compute_algo chooses.
+[[nodiscard]] constexpr DelayedVersion unfused_of(const DelayedVersion& release, std::string_view name,
+                                                  std::string_view description,
+                                                  std::string_view source = te_functions) {
+  return changed(release, name, description, [source](DelayedVersion& version) {
+    version.history = HistoryRule::unfused;
+    version.formula = ScaleFormula::margin_last;
+    version.source = source;
+  });
+}
+/// A release as its kernel for a single tensor has it.
+[[nodiscard]] constexpr DelayedVersion single_of(const DelayedVersion& release, std::string_view name,
+                                                 std::string_view description) {
+  return changed(release, name, description,
+                 [](DelayedVersion& version) { version.history = HistoryRule::single_kernel; });
+}
+inline constexpr DelayedVersion te_1_6_unfused = unfused_of(
+    te_1_6, "te_1_6_unfused",
+    "Transformer Engine 1.6 as NVTE_UNFUSED_FP8_UPDATE=1 or a callable amax_compute_algo has it: the scales of "
+    "0.13, the window moved in its place");
+inline constexpr DelayedVersion te_1_7_unfused =
+    unfused_of(te_1_7, "te_1_7_unfused",
+               "Transformer Engine 1.7 to 1.10 as NVTE_UNFUSED_FP8_UPDATE=1 or a callable amax_compute_algo has it");
+inline constexpr DelayedVersion te_1_7_single = single_of(
+    te_1_7, "te_1_7_single",
+    "Transformer Engine 1.7 to 1.10, its kernel for a single tensor, for other frameworks: an amax of 0 moves "
+    "into the window");
+inline constexpr DelayedVersion te_current_unfused = unfused_of(
+    te_current, "te_current_unfused",
+    "Transformer Engine since 1.11 as NVTE_UNFUSED_FP8_UPDATE=1 or a callable amax_compute_algo has it: NaN in "
+    "the window keeps the scale, an amax of 0 moves into the window, and a margin is applied after the "
+    "quotient has overflowed",
+    "NVIDIA/TransformerEngine, transformer_engine/pytorch/quantization.py (fp8.py before 2.9)");
+inline constexpr DelayedVersion te_current_single = single_of(
+    te_current, "te_current_single",
+    "Transformer Engine's kernel for a single tensor since 1.11, for other frameworks: an amax of 0 moves into "
+    "the window");
+
 inline constexpr DelayedVersion ms_amp_0_1{
     .name = "ms_amp_0_1",
     .history = HistoryRule::ms_amp_0_1,
@@ -204,44 +180,32 @@ inline constexpr DelayedVersion ms_amp_0_1{
         "MS-AMP 0.1: an amax that is not finite keeps the scale and stays in the window, where inf inverts the scale "
         "at every update and NaN keeps it; else as ms_amp",
     .source = ms_amp_classes};
-inline constexpr DelayedVersion ms_amp{
-    .name = "ms_amp",
-    .history = HistoryRule::ms_amp,
-    .formula = ScaleFormula::power_of_two,
-    .description =
-        "MS-AMP 0.2 to 0.4: powers of two, just in time for the first amax_history_len steps and after every amax that "
-        "is not finite; its layers have a window of 16 for inputs and their gradients, of 1 for weights",
-    .source = ms_amp_classes};
+inline constexpr DelayedVersion ms_amp =
+    changed(ms_amp_0_1, "ms_amp",
+            "MS-AMP 0.2 to 0.4: powers of two, just in time for the first amax_history_len steps and after every amax "
+            "that is not finite; its layers have a window of 16 for inputs and their gradients, of 1 for weights",
+            [](DelayedVersion& version) { version.history = HistoryRule::ms_amp; });
+
 inline constexpr DelayedVersion torchao_0_4{
     .name = "torchao_0_4",
     .history = HistoryRule::torchao,
     .formula = ScaleFormula::clamped_quotient,
     .description = "torchao 0.4 and 0.5: the quotient is of float32; else as torchao",
     .source = torchao_functions};
-inline constexpr DelayedVersion torchao_0_4_float16{
-    .name = "torchao_0_4_float16",
-    .history = HistoryRule::torchao,
-    .formula = ScaleFormula::clamped_quotient,
-    .largest_scale = largest_float16,
-    .description = "torchao 0.4 and 0.5, for inputs of float16: scales are at most 65504",
-    .source = torchao_functions};
-inline constexpr DelayedVersion torchao_0_6_float16{
-    .name = "torchao_0_6_float16",
-    .history = HistoryRule::torchao,
-    .formula = ScaleFormula::clamped_quotient_in_double,
-    .largest_scale = largest_float16,
-    .description = "torchao 0.6, for inputs of float16: scales are at most 65504",
-    .source = torchao_functions};
-inline constexpr DelayedVersion torchao_delayed{
-    .name = "torchao",
-    .history = HistoryRule::torchao,
-    .formula = ScaleFormula::clamped_quotient_in_double,
-    .description =
-        "torchao 0.6 to 0.9, the last with delayed scaling: the first cast takes the scale of its own amax; each "
-        "update takes the larger of the first and the newest amax, for it moves a copy of the window alone (with a "
-        "window of 1 the newest); an infinite amax makes the scale 0, and NaN makes it NaN; its default is a window "
-        "of 16",
-    .source = torchao_functions};
+inline constexpr DelayedVersion torchao_delayed =
+    changed(torchao_0_4, "torchao",
+            "torchao 0.6 to 0.9, the last with delayed scaling: the first cast takes the scale of its own amax; each "
+            "update takes the larger of the first and the newest amax, for it moves a copy of the window alone (with a "
+            "window of 1 the newest); an infinite amax makes the scale 0, and NaN makes it NaN; its default is a "
+            "window of 16",
+            [](DelayedVersion& version) { version.formula = ScaleFormula::clamped_quotient_in_double; });
+inline constexpr auto limit_to_float16 = [](DelayedVersion& version) { version.largest_scale = largest_float16; };
+inline constexpr DelayedVersion torchao_0_4_float16 =
+    changed(torchao_0_4, "torchao_0_4_float16", "torchao 0.4 and 0.5, for inputs of float16: scales are at most 65504",
+            limit_to_float16);
+inline constexpr DelayedVersion torchao_0_6_float16 =
+    changed(torchao_delayed, "torchao_0_6_float16", "torchao 0.6, for inputs of float16: scales are at most 65504",
+            limit_to_float16);
 
 inline constexpr std::array delayed_versions{te_0_1,
                                              te_0_5,

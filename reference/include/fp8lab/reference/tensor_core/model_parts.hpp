@@ -77,6 +77,26 @@ inline constexpr Chip volta{"NVIDIA", "Volta"}, turing{"NVIDIA", "Turing"}, ampe
   model.instruction = instruction;
   return model;
 }
+/// The model, whose numbers `source` publishes.
+[[nodiscard]] constexpr MmaModel with_source(MmaModel model, std::string_view source) {
+  model.source = source;
+  return model;
+}
+/// The same arithmetic for other operands. As many bytes of a row are a step: half as many products of tf32 as of
+/// 16-bit formats.
+[[nodiscard]] constexpr MmaModel with_operands(MmaModel model, std::span<const Format> operands) {
+  if (operands.data() == tf32_operands.data()) model.products_per_step /= 2;
+  model.operands = operands;
+  return model;
+}
+/// The same arithmetic with other block scales, of the same evidence.
+[[nodiscard]] constexpr MmaModel with_scales(MmaModel model, const BlockScales& scales, std::string_view name,
+                                             std::string_view instruction) {
+  model.name = name;
+  model.instruction = instruction;
+  model.scales = scales;
+  return model;
+}
 /// The same instruction in a smaller shape of K = k: fewer steps, or one of fewer products.
 [[nodiscard]] constexpr MmaModel with_k(MmaModel model, int k, std::string_view name, std::string_view instruction) {
   model = same_as(model, name, model.chip, instruction);

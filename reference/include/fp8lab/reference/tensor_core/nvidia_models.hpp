@@ -36,16 +36,8 @@ inline constexpr MmaModel ada_mma_fp8{.name = "ada_mma_fp8",
                                       .evidence = Evidence::measured,
                                       .evidence_note = on_ada};
 inline constexpr MmaModel ada_mma_fp8_f16 = measured(with_float16(ada_mma_fp8, "ada_mma_fp8_f16"), "Ada");
-inline constexpr MmaModel ada_mma_fp8_k16{.name = "ada_mma_fp8_k16",
-                                          .chip = chips::ada,
-                                          .instruction = "mma.sync m16n8k16",
-                                          .products_per_step = 16,
-                                          .fraction_bits = 13,
-                                          .zero_exponent = -132,
-                                          .output = e8m13,
-                                          .operands = fp8_operands,
-                                          .source = published_by_mma_sim,
-                                          .evidence = Evidence::published};
+inline constexpr MmaModel ada_mma_fp8_k16 =
+    with_source(with_k(ada_mma_fp8, 16, "ada_mma_fp8_k16", "mma.sync m16n8k16"), published_by_mma_sim);
 inline constexpr MmaModel ada_mma_fp8_k16_f16 = with_float16(ada_mma_fp8_k16, "ada_mma_fp8_k16_f16");
 
 // FP8 by mma.sync on Hopper and the data-centre Blackwell (sm_90, sm_100, sm_103), which have no such instruction:
@@ -104,16 +96,8 @@ inline constexpr MmaModel rtx_blackwell_mma_fp8 =
     same_as(blackwell_tcgen05_fp8, "rtx_blackwell_mma_fp8", chips::rtx_blackwell,
             "mma.sync m16n8k32, with or without kind::f8f6f4");
 inline constexpr MmaModel rtx_blackwell_mma_fp8_f16 = with_float16(rtx_blackwell_mma_fp8, "rtx_blackwell_mma_fp8_f16");
-inline constexpr MmaModel rtx_blackwell_mma_fp8_k16{.name = "rtx_blackwell_mma_fp8_k16",
-                                                    .chip = chips::rtx_blackwell,
-                                                    .instruction = "mma.sync m16n8k16",
-                                                    .products_per_step = 16,
-                                                    .fraction_bits = 25,
-                                                    .zero_exponent = -133,
-                                                    .output = binary32,
-                                                    .operands = fp8_operands,
-                                                    .source = published_by_mma_sim,
-                                                    .evidence = Evidence::published};
+inline constexpr MmaModel rtx_blackwell_mma_fp8_k16 =
+    with_k(with_operands(rtx_blackwell_mma_fp8, fp8_operands), 16, "rtx_blackwell_mma_fp8_k16", "mma.sync m16n8k16");
 inline constexpr MmaModel rtx_blackwell_mma_fp8_k16_f16 =
     with_float16(rtx_blackwell_mma_fp8_k16, "rtx_blackwell_mma_fp8_k16_f16");
 
@@ -146,32 +130,9 @@ inline constexpr MmaModel blackwell_mxf4{
     .evidence_note =
         "no device has decided the fraction bits (a probe of an RTX 5090 is said to have read 25), how groups of zeros "
         "count, and that an infinite c stays infinite"};
-inline constexpr MmaModel blackwell_mxf4_block16{.name = "blackwell_mxf4_block16",
-                                                 .chip = chips::any_blackwell,
-                                                 .instruction = "kind::mxf4nvf4",
-                                                 .products_per_step = 64,
-                                                 .fraction_bits = 35,
-                                                 .zero_exponent = -139,
-                                                 .output = binary32,
-                                                 .operands = fp4_operands,
-                                                 .scales = BlockScales{e8m0, 16},
-                                                 .group = 16,
-                                                 .source = published_by_mma_sim,
-                                                 .evidence = Evidence::published,
-                                                 .evidence_note = blackwell_mxf4.evidence_note};
-inline constexpr MmaModel blackwell_nvf4{.name = "blackwell_nvf4",
-                                         .chip = chips::any_blackwell,
-                                         .instruction = "kind::mxf4nvf4",
-                                         .products_per_step = 64,
-                                         .fraction_bits = 35,
-                                         .zero_exponent = -139,
-                                         .output = binary32,
-                                         .operands = fp4_operands,
-                                         .scales = BlockScales{ue4m3, 16},
-                                         .group = 16,
-                                         .source = published_by_mma_sim,
-                                         .evidence = Evidence::published,
-                                         .evidence_note = blackwell_mxf4.evidence_note};
+inline constexpr MmaModel blackwell_mxf4_block16 =
+    with_scales(blackwell_mxf4, {e8m0, 16}, "blackwell_mxf4_block16", "kind::mxf4nvf4");
+inline constexpr MmaModel blackwell_nvf4 = with_scales(blackwell_mxf4, {ue4m3, 16}, "blackwell_nvf4", "kind::mxf4nvf4");
 
 // FP16, BF16 and TF32, of which a step takes 8 bytes of a row on Volta, 16 from Turing to Ada, 32 since Hopper.
 inline constexpr MmaModel volta_fp16{.name = "volta_fp16",
@@ -186,17 +147,6 @@ inline constexpr MmaModel volta_fp16{.name = "volta_fp16",
                                      .evidence = Evidence::measured,
                                      .evidence_note = "V100"};
 inline constexpr MmaModel volta_fp16_f16 = measured(with_float16(volta_fp16, "volta_fp16_f16"), "V100");
-inline constexpr MmaModel turing_fp16{.name = "turing_fp16",
-                                      .chip = chips::turing,
-                                      .instruction = "mma.sync m16n8k8",
-                                      .products_per_step = 8,
-                                      .fraction_bits = 24,
-                                      .zero_exponent = -132,
-                                      .output = binary32,
-                                      .operands = fp16_operands,
-                                      .source = published_by_both,
-                                      .evidence = Evidence::published};
-inline constexpr MmaModel turing_fp16_f16 = with_float16(turing_fp16, "turing_fp16_f16");
 inline constexpr MmaModel ampere_fp16{.name = "ampere_fp16",
                                       .chip = chips::ampere,
                                       .instruction = "mma.sync m16n8k16",
@@ -210,30 +160,14 @@ inline constexpr MmaModel ampere_fp16{.name = "ampere_fp16",
                                       .evidence = Evidence::measured,
                                       .evidence_note = on_ampere};
 inline constexpr MmaModel ampere_fp16_f16 = measured(with_float16(ampere_fp16, "ampere_fp16_f16"), on_ampere);
-inline constexpr MmaModel ampere_bf16{.name = "ampere_bf16",
-                                      .chip = chips::ampere,
-                                      .instruction = "mma.sync m16n8k16",
-                                      .products_per_step = 8,
-                                      .steps = 2,
-                                      .fraction_bits = 24,
-                                      .zero_exponent = -132,
-                                      .output = binary32,
-                                      .operands = bf16_operands,
-                                      .source = published_by_both,
-                                      .evidence = Evidence::measured,
-                                      .evidence_note = on_ampere};
-inline constexpr MmaModel ampere_tf32{.name = "ampere_tf32",
-                                      .chip = chips::ampere,
-                                      .instruction = "mma.sync m16n8k8",
-                                      .products_per_step = 4,
-                                      .steps = 2,
-                                      .fraction_bits = 24,
-                                      .zero_exponent = -132,
-                                      .output = binary32,
-                                      .operands = tf32_operands,
-                                      .source = published_by_both,
-                                      .evidence = Evidence::measured,
-                                      .evidence_note = on_ampere};
+inline constexpr MmaModel ampere_fp16_k8 = with_k(ampere_fp16, 8, "ampere_fp16_k8", "mma.sync m16n8k8");
+inline constexpr MmaModel ampere_fp16_k8_f16 = with_float16(ampere_fp16_k8, "ampere_fp16_k8_f16");
+inline constexpr MmaModel turing_fp16 = same_as(ampere_fp16_k8, "turing_fp16", chips::turing, "mma.sync m16n8k8");
+inline constexpr MmaModel turing_fp16_f16 = with_float16(turing_fp16, "turing_fp16_f16");
+inline constexpr MmaModel ampere_bf16 =
+    measured(same_as(with_operands(ampere_fp16, bf16_operands), "ampere_bf16"), on_ampere);
+inline constexpr MmaModel ampere_tf32 = measured(
+    same_as(with_operands(ampere_fp16, tf32_operands), "ampere_tf32", chips::ampere, "mma.sync m16n8k8"), on_ampere);
 inline constexpr MmaModel ada_fp16 =
     measured(same_as(ampere_fp16, "ada_fp16", chips::ada, "mma.sync m16n8k16"), on_ada);
 inline constexpr MmaModel ada_fp16_f16 = measured(with_float16(ada_fp16, "ada_fp16_f16"), on_ada);
@@ -252,28 +186,11 @@ inline constexpr MmaModel hopper_fp16{.name = "hopper_fp16",
                                       .evidence = Evidence::measured,
                                       .evidence_note = on_hopper};
 inline constexpr MmaModel hopper_fp16_f16 = measured(with_float16(hopper_fp16, "hopper_fp16_f16"), on_hopper);
-inline constexpr MmaModel hopper_bf16{.name = "hopper_bf16",
-                                      .chip = chips::hopper,
-                                      .instruction = "wgmma or mma.sync with K = 16",
-                                      .products_per_step = 16,
-                                      .fraction_bits = 25,
-                                      .zero_exponent = -133,
-                                      .output = binary32,
-                                      .operands = bf16_operands,
-                                      .source = published_by_both,
-                                      .evidence = Evidence::measured,
-                                      .evidence_note = on_hopper};
-inline constexpr MmaModel hopper_tf32{.name = "hopper_tf32",
-                                      .chip = chips::hopper,
-                                      .instruction = "wgmma or mma.sync with K = 8",
-                                      .products_per_step = 8,
-                                      .fraction_bits = 25,
-                                      .zero_exponent = -133,
-                                      .output = binary32,
-                                      .operands = tf32_operands,
-                                      .source = published_by_both,
-                                      .evidence = Evidence::measured,
-                                      .evidence_note = on_hopper};
+inline constexpr MmaModel hopper_bf16 =
+    measured(same_as(with_operands(hopper_fp16, bf16_operands), "hopper_bf16"), on_hopper);
+inline constexpr MmaModel hopper_tf32 = measured(
+    same_as(with_operands(hopper_fp16, tf32_operands), "hopper_tf32", chips::hopper, "wgmma or mma.sync with K = 8"),
+    on_hopper);
 inline constexpr MmaModel blackwell_fp16 = measured(
     same_as(hopper_fp16, "blackwell_fp16", chips::any_blackwell, "tcgen05.mma (not RTX) or mma.sync with K = 16"),
     on_blackwell);
@@ -287,8 +204,6 @@ inline constexpr MmaModel blackwell_tf32 = measured(
     on_blackwell);
 
 // The small shapes of mma.sync: one step of as many products as they have.
-inline constexpr MmaModel ampere_fp16_k8 = with_k(ampere_fp16, 8, "ampere_fp16_k8", "mma.sync m16n8k8");
-inline constexpr MmaModel ampere_fp16_k8_f16 = with_float16(ampere_fp16_k8, "ampere_fp16_k8_f16");
 inline constexpr MmaModel ampere_bf16_k8 = with_k(ampere_bf16, 8, "ampere_bf16_k8", "mma.sync m16n8k8");
 inline constexpr MmaModel ampere_tf32_k4 = with_k(ampere_tf32, 4, "ampere_tf32_k4", "mma.sync m16n8k4");
 inline constexpr MmaModel ada_fp16_k8 = with_k(ada_fp16, 8, "ada_fp16_k8", "mma.sync m16n8k8");
