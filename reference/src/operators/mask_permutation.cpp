@@ -19,12 +19,6 @@ namespace fp8lab {
 
 namespace {
 
-/// How many rows an array has.
-std::size_t whole_rows(std::string_view name, std::size_t size, std::size_t row_size) {
-  if (row_size == 0 || size % row_size != 0) refuse(name, " must be of whole rows of ", row_size, ", not ", size);
-  return size / row_size;
-}
-
 /// Where one row of a token lies.
 struct MaskRoute {
   std::size_t row, expert;

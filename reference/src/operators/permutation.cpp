@@ -69,15 +69,6 @@ MapShape checked_map(std::span<const std::int32_t> map, std::size_t tokens, std:
   return {tokens, tokens == 0 ? 0 : map.size() / tokens};
 }
 
-std::size_t rows_of_bytes(std::string_view name, std::size_t size, std::size_t row_bytes) {
-  if (row_bytes == 0 || size % row_bytes != 0) refuse(name, " must be of whole rows of ", row_bytes, " bytes");
-  return size / row_bytes;
-}
-std::size_t rows_of_elements(std::string_view name, std::size_t size, std::size_t columns) {
-  if (columns == 0 || size % columns != 0) refuse(name, " must be of whole rows of ", columns, " elements");
-  return size / columns;
-}
-
 /// Probabilities as the element type has them; ones where there are none.
 template <typename T>
 std::vector<T> typed_probabilities(std::span<const float> probabilities) {
@@ -161,8 +152,8 @@ std::vector<std::int32_t> permutation_map(std::span<const std::int32_t> experts,
 
 void permute_rows(std::span<const std::byte> x, std::size_t row_bytes, std::span<const std::int32_t> map,
                   std::span<std::byte> out, int threads) {
-  const std::size_t tokens = rows_of_bytes("x", x.size(), row_bytes);
-  const MapShape shape = checked_map(map, tokens, rows_of_bytes("out", out.size(), row_bytes));
+  const std::size_t tokens = whole_rows("x", x.size(), row_bytes);
+  const MapShape shape = checked_map(map, tokens, whole_rows("out", out.size(), row_bytes));
   check_apart("x", x, "out", out);
   parallel_for(shape.tokens, threads, [&](std::size_t first, std::size_t last) {
     for (std::size_t token = first; token < last; ++token) {
@@ -178,8 +169,8 @@ void permute_rows(std::span<const std::byte> x, std::size_t row_bytes, std::span
 
 void unpermute_rows(FloatSpan x, std::size_t columns, std::span<const std::int32_t> map,
                     std::span<const float> probabilities, FloatOutput out, int threads) {
-  const std::size_t rows = rows_of_elements("x", tensor_size("x", x), columns);
-  const MapShape shape = checked_map(map, rows_of_elements("out", output_size(out), columns), rows);
+  const std::size_t rows = whole_rows("x", tensor_size("x", x), columns);
+  const MapShape shape = checked_map(map, whole_rows("out", output_size(out), columns), rows);
   if (!probabilities.empty()) check_size("probabilities", probabilities.size(), map.size());
   std::visit(
       [&]<typename T>(std::span<const T> values) {
@@ -201,8 +192,8 @@ void unpermute_rows(FloatSpan x, std::size_t columns, std::span<const std::int32
 void unpermute_rows_backward(FloatSpan grad, FloatSpan x, std::size_t columns, std::span<const std::int32_t> map,
                              std::span<const float> probabilities, FloatOutput dx,
                              std::span<float> probability_gradient, int threads) {
-  const std::size_t rows = rows_of_elements("x", tensor_size("x", x), columns);
-  const MapShape shape = checked_map(map, rows_of_elements("grad", tensor_size("grad", grad), columns), rows);
+  const std::size_t rows = whole_rows("x", tensor_size("x", x), columns);
+  const MapShape shape = checked_map(map, whole_rows("grad", tensor_size("grad", grad), columns), rows);
   if (grad.index() != x.index()) refuse("grad must have the element type of x");
   check_size("dx", output_size(dx), rows * columns);
   check_size("probabilities", probabilities.size(), map.size());

@@ -27,6 +27,12 @@ inline std::size_t tensor_size(std::string_view name, const FloatSpan& x) {
   return std::visit([](auto values) { return values.size(); }, x);
 }
 
+/// How many rows of row_size elements, or bytes, an array of `size` has.
+inline std::size_t whole_rows(std::string_view name, std::size_t size, std::size_t row_size) {
+  if (row_size == 0 || size % row_size != 0) refuse(name, " must be of whole rows of ", row_size, ", not ", size);
+  return size / row_size;
+}
+
 /// Elements [first, first + count) as float32, with zeros up to padded(count).
 inline void read_tensor(const FloatSpan& x, std::size_t first, std::size_t count, float* out) {
   std::visit(

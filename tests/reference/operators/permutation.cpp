@@ -121,7 +121,7 @@ TEST_CASE("permutation: what is refused") {
   REQUIRE_THROWS_WITH(unpermute_rows(std::span<const float>(x), 2, fit, {}, std::span(halves)),
                       ContainsSubstring("out must have the element type of x"));
   REQUIRE_THROWS_WITH(unpermute_rows(std::span<const float>(x), 4, fit, {}, std::span(out)),
-                      ContainsSubstring("x must be of whole rows of 4 elements"));
+                      ContainsSubstring("x must be of whole rows of 4, not"));
   REQUIRE_THROWS_WITH(unpermute_rows(std::span<const float>(x), 2, fit, std::span(x).first(3), std::span(out)),
                       ContainsSubstring("probabilities must have 2 elements, not 3"));
   const std::vector<std::int32_t> negative{0, -1};
