@@ -208,8 +208,8 @@ class GemmRecipe(CoreRecord):
 
 
 _NOTHING = _core.Operand(np.empty((0, 0), np.uint8), _core.find_format("e4m3"), False, False)
-GemmRecipe.__doc__ = f"{GemmRecipe.__doc__}\n    Names\n    -----\n" + "".join(
-    f"    {field} : {', '.join(choices)}\n" for field, choices in _core.gemm_recipe_choices().items()
+GemmRecipe.__doc__ = f"{GemmRecipe.__doc__}\n    Notes\n    -----\n    The names that fields take:\n\n" + "".join(
+    f"    - {field} : {', '.join(choices)}\n" for field, choices in _core.gemm_recipe_choices().items()
 )
 
 

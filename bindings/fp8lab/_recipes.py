@@ -193,8 +193,8 @@ class Recipe(CoreRecord):
         return TileScale(*self._core().tile_scale(abs(amax), abs(tensor_amax), type_of_input))
 
 
-Recipe.__doc__ = f"{Recipe.__doc__}\n    Names\n    -----\n" + "".join(
-    f"    {field} : {', '.join(choices)}\n" for field, choices in _core.recipe_choices().items()
+Recipe.__doc__ = f"{Recipe.__doc__}\n    Notes\n    -----\n    The names that fields take:\n\n" + "".join(
+    f"    - {field} : {', '.join(choices)}\n" for field, choices in _core.recipe_choices().items()
 )
 
 

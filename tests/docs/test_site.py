@@ -7,6 +7,7 @@ import re
 
 import pytest
 from command import ROOT
+from fp8lab import _core
 from fp8lab._names import HOMES
 
 DOCS = ROOT / "docs"
@@ -35,3 +36,11 @@ def test_every_public_name_has_a_group():
     (groups,) = [one.value for one in tree if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "GROUPS"]
     homes = {home for name, home in HOMES.items() if home != name and not name.startswith("__")}
     assert sorted(ast.literal_eval(groups)) == sorted(homes)
+
+
+@pytest.mark.skipif(not SITE.exists(), reason="the site is not made: ./dev docs")
+@pytest.mark.parametrize("choices", [_core.recipe_choices, _core.gemm_recipe_choices], ids=["recipe", "gemm"])
+def test_the_site_shows_the_names_that_a_record_takes(choices):
+    page = (SITE / "python_reference.html").read_text()
+    for field, names in choices().items():
+        assert f">{field} : {', '.join(names)}<" in page, field
