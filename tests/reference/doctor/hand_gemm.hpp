@@ -26,7 +26,7 @@ using doctor::GemmOutput;
 
 /// A GEMM of codes, composed element by element.
 struct HandGemm {
-  std::size_t rows = 8, columns = 9, depth;
+  std::size_t rows, columns, depth;
   std::vector<std::uint8_t> a, b;  // (rows, depth), (columns, depth)
   Format format = e4m3;
   std::vector<std::uint8_t> block_a, block_b;
@@ -37,7 +37,8 @@ struct HandGemm {
   float scale_out = 1;
   ZeroRule zero_rule = ZeroRule::floor;
 
-  explicit HandGemm(std::uint64_t seed = 1, std::size_t k = 512) : depth(k) {
+  explicit HandGemm(std::uint64_t seed = 1, std::size_t k = 512, std::size_t m = 8, std::size_t n = 9)
+      : rows(m), columns(n), depth(k) {
     const auto draw = [&](std::vector<std::uint8_t>& codes, std::size_t count, std::uint64_t stream) {
       for (std::size_t i = 0; i < count; ++i) {
         double x = 0.3;  // a mean makes sums grow, so that small products are cut
