@@ -48,10 +48,11 @@ void set_codes(Operand& operand, const Array<std::uint8_t>& codes, bool swizzled
   operand.scales = {.codes = view(codes), .layout = swizzled ? ScaleLayout::swizzled : ScaleLayout::compact};
   if (format && block) operand.scales.type = BlockScales{find_format(*format).format, *block};
 }
-void set_tiles(Operand& operand, const Array<float>& scales, std::size_t rows, std::size_t depth) {
-  operand.tile_scales = {view(scales), rows, depth};
+/// Gives the operand the scales of its tiles or rows. Whether they have a shape of these.
+bool set_scales(Operand& operand, const Array<float>& scales) {
+  const std::vector<std::uint64_t> shape(scales.shape(), scales.shape() + scales.ndim());
+  return set_float_scales(operand, view(scales), shape);
 }
-void set_rows(Operand& operand, const Array<float>& scales) { operand.row_scales = view(scales); }
 
 /// A shape as Python has it.
 std::pair<std::size_t, std::size_t> as_pair(const ScaleShape& shape) { return {shape.down, shape.along}; }
@@ -87,9 +88,7 @@ void bind_products(py::module_& module) {
            py::keep_alive<1, 2>())
       .def("set_codes", &set_codes, py::arg("codes").noconvert(), py::arg("swizzled"), py::arg("format"),
            py::arg("block"), py::keep_alive<1, 2>())
-      .def("set_tiles", &set_tiles, py::arg("scales").noconvert(), py::arg("rows"), py::arg("depth"),
-           py::keep_alive<1, 2>())
-      .def("set_rows", &set_rows, py::arg("scales").noconvert(), py::keep_alive<1, 2>())
+      .def("set_float_scales", &set_scales, py::arg("scales").noconvert(), py::keep_alive<1, 2>())
       .def("float_scale_shapes", &scale_shapes)
       .def(
           "block_scale_shape",

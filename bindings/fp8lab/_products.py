@@ -127,16 +127,12 @@ def set_codes(
 def _set_float_scales(operand: _core.Operand, x: Any, argument: str) -> None:
     """Gives an operand the float32 scales of its rows, or of its tiles of 1 x 128 or 128 x 128 elements."""
     scales = as_float32(x, argument)
-    allowed = operand.float_scale_shapes()
-    if scales.shape not in allowed:
+    if scales.ndim != 2 or not operand.set_float_scales(scales):
+        allowed = operand.float_scale_shapes()
         raise ValueError(
             f"{argument} must have shape {allowed[0]} or {allowed[1]}, one for every 1 x 128 or 128 x 128 elements, "
             f"or {allowed[2]}, one for every row, not {scales.shape}"
         )
-    if scales.shape in allowed[:2]:
-        operand.set_tiles(scales, 1 if scales.shape == allowed[0] else 128, 128)
-    else:
-        operand.set_rows(scales)
 
 
 def mma(
