@@ -2,6 +2,7 @@
 // The table of real systems' GEMMs. A new one is an entry, with the package, version and file that it is of.
 #include "fp8lab/reference/gemm/named_gemm_recipes.hpp"
 
+#include <algorithm>
 #include <vector>
 
 #include "fp8lab/formats/named.hpp"
@@ -85,7 +86,7 @@ GemmRecipe find_gemm(std::string_view name) {
   }
   for (const MmaModel& model : models) {
     if (model.name == name) return {.model = model};
-    known.push_back(model.name);
+    if (std::ranges::find(known, model.name) == known.end()) known.push_back(model.name);  // exact is a recipe, too
   }
   refuse_name("GEMM recipe or model", name, known);
 }

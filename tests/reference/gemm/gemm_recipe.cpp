@@ -238,6 +238,7 @@ TEST_CASE("a GEMM is found by the name of a recipe, or of a model") {
   CHECK_THROWS_WITH(find_gemm("deepgemm_1d2d_hoper"), ContainsSubstring("unknown GEMM recipe or model") &&
                                                           ContainsSubstring("known: deepgemm_1d2d_hopper, ") &&
                                                           ContainsSubstring("did you mean deepgemm_1d2d_hopper?"));
+  CHECK_THROWS_WITH(find_gemm("exac"), !ContainsSubstring("exact, exact"));  // a recipe and a model, named once
 }
 
 TEST_CASE("partial sums of K are added as the recipe says") {
