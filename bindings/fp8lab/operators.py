@@ -34,166 +34,49 @@ and raises TypeError for other element types and ValueError for shapes that do n
 the known ones) and options that nothing reads; messages name the argument.
 """
 
-from fp8lab._activations import (
-    Activation,
-    activation,
-    activation_backward,
-    activations,
-    scaled_activation,
-    scaled_activation_backward,
+from fp8lab import (
+    _activations,
+    _compiled_gelu,
+    _dropout,
+    _elementary,
+    _mask_permutation,
+    _norms,
+    _nvfp4_shard,
+    _operator_bounds,
+    _optimizers,
+    _permutation,
+    _rope,
+    _router,
+    _row_sums,
+    _softmax,
 )
-from fp8lab._compiled_gelu import compiled_gelu, compiled_gelu_backward, has_one_shape_sums
-from fp8lab._dropout import (
-    dropout,
-    dropout_backward,
-)
-from fp8lab._elementary import (
-    Exactness,
-    elementary,
-    exactness,
-    functions,
-)
-from fp8lab._mask_permutation import (
-    moe_chunk_map,
-    moe_mask_map,
-    moe_mask_permute,
-    moe_mask_permute_probabilities,
-    moe_mask_unpermute,
-    moe_mask_unpermute_backward,
-    moe_mask_unpermute_probabilities,
-    moe_sort_chunks,
-)
-from fp8lab._norms import (
-    layernorm,
-    layernorm_backward,
-    rmsnorm,
-    rmsnorm_backward,
-)
-from fp8lab._nvfp4_shard import (
-    nvfp4_global_scale,
-    nvfp4_shard_codes,
-    nvfp4_tile_scales,
-)
-from fp8lab._operator_bounds import (
-    activation_backward_bounds,
-    activation_bounds,
-    layernorm_bounds,
-    rmsnorm_bounds,
-)
-from fp8lab._optimizers import (
-    adam_update,
-    adam_update_fp8,
-    adam_update_remainder,
-    l2norm,
-    scale_of_amax,
-    scale_tensor,
-    sgd_update,
-)
-from fp8lab._permutation import (
-    moe_permutation_map,
-    moe_permute,
-    moe_unpermute,
-    moe_unpermute_backward,
-    pad_rows,
-    unpad_rows,
-)
-from fp8lab._rope import (
-    rope,
-    rope_backward,
-    rope_qkv,
-    rope_qkv_backward,
-)
-from fp8lab._router import (
-    RoutedTokens,
-    moe_aux_loss,
-    moe_aux_loss_backward,
-    moe_bias_histogram,
-    moe_routing_map,
-    moe_scores,
-    moe_scores_backward,
-    moe_topk,
-    moe_topk_backward,
-)
-from fp8lab._row_sums import (
-    cast_transpose_row_sums,
-    cast_transpose_thread_rows,
-    cublaslt_row_sums,
-    torch_row_sums,
-)
-from fp8lab._softmax import (
-    cross_entropy,
-    cross_entropy_backward,
-    softmax,
-    softmax_backward,
-)
+from fp8lab._activations import *
+from fp8lab._compiled_gelu import *
+from fp8lab._dropout import *
+from fp8lab._elementary import *
+from fp8lab._mask_permutation import *
+from fp8lab._norms import *
+from fp8lab._nvfp4_shard import *
+from fp8lab._operator_bounds import *
+from fp8lab._optimizers import *
+from fp8lab._permutation import *
+from fp8lab._rope import *
+from fp8lab._router import *
+from fp8lab._row_sums import *
+from fp8lab._softmax import *
 
-__all__ = [
-    "Activation",
-    "Exactness",
-    "RoutedTokens",
-    "activation",
-    "activation_backward",
-    "activation_backward_bounds",
-    "activation_bounds",
-    "activations",
-    "adam_update",
-    "adam_update_fp8",
-    "adam_update_remainder",
-    "cast_transpose_row_sums",
-    "cast_transpose_thread_rows",
-    "compiled_gelu",
-    "compiled_gelu_backward",
-    "cross_entropy",
-    "cross_entropy_backward",
-    "cublaslt_row_sums",
-    "dropout",
-    "dropout_backward",
-    "elementary",
-    "exactness",
-    "functions",
-    "has_one_shape_sums",
-    "l2norm",
-    "layernorm",
-    "layernorm_backward",
-    "layernorm_bounds",
-    "moe_aux_loss",
-    "moe_aux_loss_backward",
-    "moe_bias_histogram",
-    "moe_chunk_map",
-    "moe_mask_map",
-    "moe_mask_permute",
-    "moe_mask_permute_probabilities",
-    "moe_mask_unpermute",
-    "moe_mask_unpermute_backward",
-    "moe_mask_unpermute_probabilities",
-    "moe_permutation_map",
-    "moe_permute",
-    "moe_routing_map",
-    "moe_scores",
-    "moe_scores_backward",
-    "moe_sort_chunks",
-    "moe_topk",
-    "moe_topk_backward",
-    "moe_unpermute",
-    "moe_unpermute_backward",
-    "nvfp4_global_scale",
-    "nvfp4_shard_codes",
-    "nvfp4_tile_scales",
-    "pad_rows",
-    "rmsnorm",
-    "rmsnorm_backward",
-    "rmsnorm_bounds",
-    "rope",
-    "rope_backward",
-    "rope_qkv",
-    "rope_qkv_backward",
-    "scale_of_amax",
-    "scale_tensor",
-    "scaled_activation",
-    "scaled_activation_backward",
-    "sgd_update",
-    "softmax",
-    "softmax_backward",
-    "torch_row_sums",
-    "unpad_rows",
-]
+__all__: list[str] = []
+__all__ += _activations.__all__
+__all__ += _compiled_gelu.__all__
+__all__ += _dropout.__all__
+__all__ += _elementary.__all__
+__all__ += _mask_permutation.__all__
+__all__ += _norms.__all__
+__all__ += _nvfp4_shard.__all__
+__all__ += _operator_bounds.__all__
+__all__ += _optimizers.__all__
+__all__ += _permutation.__all__
+__all__ += _rope.__all__
+__all__ += _router.__all__
+__all__ += _row_sums.__all__
+__all__ += _softmax.__all__
