@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the tests that ``./dev test PATTERN`` builds and runs.
 
-PATTERN is the path of a test, or of a source whose tests are then looked for, or words: those of a Catch case's name or
-of a Python test's. Prints a line for each test program, ``cpp NAME SPECIFICATION``, and one for each file of Python
+PATTERN is the path of a test, of a page, of a source whose tests are then looked for, or of a folder of these; or
+words: those of a Catch case's name or of a Python test's. Prints a line for each test program, ``cpp NAME SPECIFICATION``, and one for each file of Python
 tests, ``py FILE EXPRESSION``, where an empty expression takes the whole file. Ends with status 1 where nothing matches.
 """
 
@@ -70,8 +70,10 @@ def of_path(path: pathlib.Path) -> list[tuple[str, str, str]]:
     """The tests of a file: itself where it is one; else those named as it is, or all of its room."""
     if path.suffix == ".py" and path.name.startswith("test_"):
         return [("py", str(path), "")]
-    if path.match("tests/docs/*.cpp"):  # the steps of the pages docs/add_a*.md, in a program of their own
+    if path.match("tests/docs/*.cpp") or path.match("docs/add_a*.md"):  # whose steps a program of their own compiles
         return [("cpp", "added", "")]
+    if path.match("docs/*.md"):
+        return [("py", "tests/docs/test_pages.py", path.name)]
     program = program_of(path)
     if path in cpp_tests():
         return [("cpp", str(program), f"[#{path.stem}]")]
@@ -84,6 +86,21 @@ def of_path(path: pathlib.Path) -> list[tuple[str, str, str]]:
     if not lines and program:
         lines.append(("cpp", program, ""))
     return lines
+
+
+def of_folder(folder: pathlib.Path) -> list[tuple[str, str, str]]:
+    """The tests below a folder, or below that of its name in tests; where there are none, those of its room."""
+    tags: dict[str, list[str]] = {}
+    same = pathlib.Path("tests", *(part for part in folder.parts if part not in ("src", "include", "fp8lab")))
+    for test in cpp_tests():
+        if test.is_relative_to(folder) or test.is_relative_to(same):
+            tags.setdefault(str(program_of(test)), []).append(f"[#{test.stem}]")
+    lines = [("cpp", program, ",".join(own)) for program, own in sorted(tags.items())]
+    lines += [
+        ("py", str(test), "") for test in python_tests() if test.is_relative_to(folder) or test.is_relative_to(same)
+    ]
+    program = program_of(folder / "any.cpp")
+    return lines or ([("cpp", program, "")] if program else [])
 
 
 def of_words(pattern: str) -> list[tuple[str, str, str]]:
@@ -111,7 +128,10 @@ def main(pattern: str) -> int:
     """Prints the lines of the tests that match."""
     given = pathlib.Path(pattern)
     path = given.resolve().relative_to(ROOT) if given.exists() and given.resolve().is_relative_to(ROOT) else given
-    lines = of_path(path) if (ROOT / path).is_file() else of_words(pattern)
+    if (ROOT / path).is_file():
+        lines = of_path(path)
+    else:
+        lines = (of_folder(path) if (ROOT / path).is_dir() else []) or of_words(pattern)
     for line in lines:
         print("\t".join(line))
     return 0 if lines else 1
