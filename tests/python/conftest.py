@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 from sampled import EXHAUSTIVE
 
+#: How many tests the sample leaves out.
+LEFT_OUT = pytest.StashKey[int]()
+
 
 def undated(document) -> str:
     """The JSON of a result without the time of its run, which may pass a second's end between two runs."""
@@ -98,4 +101,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             (kept if number == 0 or (number + zlib.crc32(name.encode())) % every == 0 else left).append(item)
     if left:
         config.hook.pytest_deselected(items=left)
+        config.stash[LEFT_OUT] = len(left)
         items[:] = kept
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A process of several tells the first one how many tests the sample leaves out, which all of them find."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.stash.get(LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node) -> None:
+    left_out = getattr(node, "workeroutput", {}).get("left_out", 0)
+    node.config.stash[LEFT_OUT] = max(left_out, node.config.stash.get(LEFT_OUT, 0))
+
+
+def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
+    """Prints a line as of skipped tests, which ./dev test counts."""
+    if left_out := config.stash.get(LEFT_OUT, 0):
+        terminalreporter.write_line(f"SKIPPED [{left_out}] sample: left out of the sample: ./dev test --exhaustive")
