@@ -9,7 +9,7 @@ import os
 import fp8lab
 import ml_dtypes
 import numpy as np
-from gemm_recomputed import words
+from gemm_recomputed import diagnosed, words
 from sampled import EXHAUSTIVE
 
 F = np.float32
@@ -139,11 +139,11 @@ OF_BOTH = {
 }
 
 
-def verdict_on(kernel, out, diagnose=fp8lab.diagnose_gemm):
+def verdict_on(kernel, out, diagnose=diagnosed):
     return diagnose(kernel.a, kernel.b, out, scale_a=kernel.scale_a, scale_b=kernel.scale_b, bias=kernel.bias)
 
 
-def outcome(number, diagnose=fp8lab.diagnose_gemm):
+def outcome(number, diagnose=diagnosed):
     """``named``, ``located``, or what is wrong about the verdict."""
     kernel, pair, out, right = planted(number)
     found = verdict_on(kernel, out, diagnose)
