@@ -7,6 +7,7 @@ A group is quantized and multiplied tensor by tensor, as its members would be; w
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -61,24 +62,59 @@ def _classes() -> tuple[Any, Any]:
     return GroupedTensor, GroupedTensorStorage
 
 
-def _sizes(tensor: Any, num_tensors: int, first_dims: Any, last_dims: Any) -> list[int]:
-    """How many rows each tensor of the group has."""
+def _shapes(tensor: Any, num_tensors: int, first_dims: Any, last_dims: Any) -> list[tuple[int, int]]:
+    """The rows and columns of each tensor of the group, which lie one after the other in the buffer of `tensor`."""
     if tensor.ndim != 2:
         raise ValueError(f"Tensor must be 2D, and has {tensor.ndim} dimensions")
-    if last_dims is not None:
-        raise NotImplementedError(
-            "group_quantize with last_dims is not provided by fp8lab.te: give tensors of one width"
-        )
-    if first_dims is None:
-        if tensor.shape[0] % num_tensors:
-            raise ValueError(f"{tensor.shape[0]} rows are no {num_tensors} tensors of one shape: give first_dims")
-        return [tensor.shape[0] // num_tensors] * num_tensors
-    sizes = [int(size) for size in first_dims.detach().tolist()]
-    if len(sizes) != num_tensors:
-        raise ValueError(f"first_dims must have length {num_tensors}, not {len(sizes)}")
-    if sum(sizes) > tensor.shape[0]:
-        raise ValueError(f"first_dims add up to {sum(sizes)}, and the tensor has {tensor.shape[0]} rows")
+    rows, columns = tensor.shape
+    if num_tensors < 1:
+        raise ValueError(f"num_tensors must be at least 1, not {num_tensors}")
+    if first_dims is None and last_dims is None:
+        if rows % num_tensors:
+            raise ValueError(f"{rows} rows are no {num_tensors} tensors of one shape: give first_dims")
+        return [(rows // num_tensors, columns)] * num_tensors
+    shapes = list(
+        zip(_dims("first_dims", first_dims, num_tensors, rows), _dims("last_dims", last_dims, num_tensors, columns))
+    )
+    elements = sum(first * last for first, last in shapes)
+    if elements > tensor.numel():
+        given = "first_dims" if last_dims is None else "last_dims" if first_dims is None else "first_dims and last_dims"
+        raise ValueError(f"{given} make tensors of {elements} elements, and the tensor has {tensor.numel()}")
+    return shapes
+
+
+def _dims(name: str, dims: Any, num_tensors: int, common: int) -> list[int]:
+    if dims is None:
+        return [common] * num_tensors
+    sizes = [int(size) for size in dims.detach().tolist()]
+    if len(sizes) != num_tensors or min(sizes, default=0) < 0:
+        raise ValueError(f"{name} must have length {num_tensors}, of numbers that are not negative, not {sizes}")
     return sizes
+
+
+def _parts(tensor: Any, shapes: list[tuple[int, int]]) -> list[Any]:
+    """The tensors of the group."""
+    flat, first, parts = tensor.reshape(-1), 0, []
+    for rows, columns in shapes:
+        parts.append(flat[first : first + rows * columns].view(rows, columns))
+        first += rows * columns
+    return parts
+
+
+def _check_widths(kind: str, shapes: list[tuple[int, int]], first_dims: Any, last_dims: Any) -> None:
+    """Which kernels take tensors of several widths (common/cast: group_quantize of each kind)."""
+    if last_dims is None:
+        return
+    if kind not in ("current", "mxfp8"):
+        raise RuntimeError(
+            f"group_quantize with last_dims takes current scaling or MXFP8, whose kernels alone have it, not {kind}"
+        )
+    if kind == "current" and first_dims is not None:
+        raise RuntimeError("group_quantize by current scaling takes first_dims or last_dims, not both")
+    if kind == "mxfp8" and any(size % 128 for shape in shapes for size in shape):
+        raise RuntimeError(
+            f"group_quantize by MXFP8 with last_dims takes multiples of 128 rows and columns, not {shapes}"
+        )
 
 
 def group_quantize(
@@ -94,17 +130,16 @@ def group_quantize(
     """The tensors of a group, each by the quantizer, as a grouped tensor."""
     if output is not None and noop_flag is not None and float(noop_flag) == 1.0:
         return output
-    sizes = _sizes(tensor, num_tensors, first_dims, last_dims)
+    shapes = _shapes(tensor, num_tensors, first_dims, last_dims)
     check_grouped([quantizer])
+    _check_widths(kind_of_quantizer(quantizer), shapes, first_dims, last_dims)
     own = quantizer
     if kind_of_quantizer(quantizer) in ("delayed", "current") and not quantizer.rowwise_usage:
         own = quantizer.copy()  # the grouped kernel writes transposes alone as well
         own.set_usage(rowwise=True)
-    members = [
-        quantize(part, own, None, noop_flag) if part.shape[0] else None
-        for part in torch.split(tensor[: sum(sizes)], sizes)
-    ]
-    made = _grouped(tensor, quantizer, members, sizes, first_dims, tensor_offsets)
+    parts = _parts(tensor, shapes)
+    members = [quantize(part, own, None, noop_flag) if part.numel() else None for part in parts]
+    made = _grouped(tensor, quantizer, members, parts, first_dims, last_dims, tensor_offsets)
     if output is None:
         return made
     if output.num_tensors != num_tensors or tuple(output.logical_shape) != tuple(tensor.shape):
@@ -117,13 +152,18 @@ def group_quantize(
     return output
 
 
-def _grouped(tensor: Any, quantizer: Any, members: Any, sizes: Any, first_dims: Any, tensor_offsets: Any) -> Any:
-    columns = tensor.shape[1]
-    if first_dims is not None and tensor_offsets is None:
-        sums = torch.cumsum(first_dims.detach().to(torch.int64), 0) * columns
-        tensor_offsets = torch.cat((torch.zeros(1, dtype=torch.int64), sums))
+def _grouped(
+    tensor: Any, quantizer: Any, members: Any, parts: Any, first_dims: Any, last_dims: Any, tensor_offsets: Any
+) -> Any:
+    if tensor_offsets is None and not (first_dims is None and last_dims is None):
+        tensor_offsets = torch.tensor([0, *itertools.accumulate(part.numel() for part in parts)])
     kind = kind_of_quantizer(quantizer)
-    whole = new_member(quantizer, tensor)
+    whole = tensor
+    if (
+        first_dims is not None and last_dims is not None
+    ):  # the tensor may be one row: the kernel knows tiles of 128 x 128
+        whole = torch.empty((-(-tensor.numel() // 128**2) * 128, 128), dtype=tensor.dtype, device="meta")
+    whole = new_member(quantizer, whole)
     fields = {
         name: _joined([None if one is None else getattr(one, own) for one in members], getattr(whole, own))
         for name, own in _PARTS["float8" if kind in ("delayed", "current") else "other"].items()
@@ -134,7 +174,7 @@ def _grouped(tensor: Any, quantizer: Any, members: Any, sizes: Any, first_dims: 
         fields["scale_inv"] = inverses if fields["data"] is not None else None
         fields["columnwise_scale_inv"] = inverses if fields["columnwise_data"] is not None else None
     if kind == "current":
-        amaxes = [amax_of(part) for part in torch.split(tensor[: sum(sizes)], sizes)]
+        amaxes = [amax_of(part) for part in parts]
         fields["amax"] = torch.tensor(amaxes)
         fields["scale"] = torch.tensor([current_scale(quantizer, amax) for amax in amaxes])
     if kind == "nvfp4":
@@ -145,9 +185,9 @@ def _grouped(tensor: Any, quantizer: Any, members: Any, sizes: Any, first_dims: 
     is_swizzled = kind in ("mxfp8", "nvfp4") and bool(quantizer.optimize_for_gemm)
     kinds = _classes()
     return kinds[1 if quantizer.internal else 0](
-        shape=(tensor.shape[0], columns), dtype=tensor.dtype, num_tensors=len(sizes), quantizer=quantizer,
-        first_dims=first_dims, last_dims=None, tensor_offsets=tensor_offsets, with_gemm_swizzled_scales=is_swizzled,
-        **fields,
+        shape=tuple(tensor.shape), dtype=tensor.dtype, num_tensors=len(parts), quantizer=quantizer,
+        first_dims=first_dims, last_dims=last_dims, tensor_offsets=tensor_offsets,
+        with_gemm_swizzled_scales=is_swizzled, **fields,
     )  # fmt: skip
 
 
@@ -160,6 +200,11 @@ def _joined(parts: list[Any], whole: Any) -> Any:
     return torch.cat((flat, torch.zeros(missing, dtype=flat.dtype))) if missing > 0 else flat
 
 
+def _check_one_width(name: str, last_dims: Any) -> None:
+    if last_dims is not None:
+        raise RuntimeError(f"{name} takes tensors of one width: last_dims must be None")
+
+
 def bgrad_group_quantize(
     tensor: Any,
     quantizer: Any,
@@ -169,9 +214,9 @@ def bgrad_group_quantize(
     tensor_offsets: Any = None,
 ) -> tuple[Any, Any]:
     """A grouped tensor and the gradient of each member's bias, a row for each."""
-    sizes = _sizes(tensor, num_tensors, first_dims, last_dims)
-    made = group_quantize(tensor, quantizer, num_tensors, first_dims, last_dims, tensor_offsets)
-    parts = torch.split(tensor[: sum(sizes)], sizes)
+    _check_one_width("bgrad_group_quantize", last_dims)
+    made = group_quantize(tensor, quantizer, num_tensors, first_dims, None, tensor_offsets)
+    parts = _parts(tensor, _shapes(tensor, num_tensors, first_dims, None))
     return made, torch.stack([bias_gradient(part, tensor.dtype) for part in parts])
 
 
@@ -197,17 +242,18 @@ def nvfp4_group_quantize_with_amax(
     if quantizer.with_2d_quantization or quantizer.nvfp4_use_4over6 or not quantizer.with_rht:
         raise RuntimeError("the kernel of a group has NVFP4 with_rht alone: neither square tiles nor 4over6")
     check_grouped([quantizer])
-    sizes = _sizes(tensor, num_tensors, first_dims, last_dims)
+    _check_one_width("nvfp4_group_quantize_with_amax", last_dims)
+    parts = _parts(tensor, _shapes(tensor, num_tensors, first_dims, None))
     amaxes = [rowwise_amax, columnwise_amax]
     for name, one in zip(("rowwise_amax", "columnwise_amax"), amaxes):
         if one.dtype != torch.float32 or one.numel() != num_tensors:
             raise RuntimeError(f"{name} must be {num_tensors} numbers of float32, one for each tensor")
     rowwise, columnwise = reduced_amaxes(quantizer, amaxes)
     members = [
-        nvfp4_quantize_with_amax(part, quantizer, rowwise[i], columnwise[i]) if part.shape[0] else None
-        for i, part in enumerate(torch.split(tensor[: sum(sizes)], sizes))
+        nvfp4_quantize_with_amax(part, quantizer, rowwise[i], columnwise[i]) if part.numel() else None
+        for i, part in enumerate(parts)
     ]
-    made = _grouped(tensor, quantizer, members, sizes, first_dims, tensor_offsets)
+    made = _grouped(tensor, quantizer, members, parts, first_dims, None, tensor_offsets)
     made.amax = rowwise_amax if made.amax is not None else None
     made.columnwise_amax = columnwise_amax if made.columnwise_amax is not None else None
     return made

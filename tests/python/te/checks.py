@@ -1048,6 +1048,72 @@ def a_group_in_a_larger_buffer_is_quantized_again() -> None:
     assert tuple(tex.dequantize(of_op(x[:0]), tex.DType.kFloat32).shape) == (0, columns)
 
 
+def a_group_may_have_tensors_of_several_widths() -> None:
+    """Which lie one after the other in the buffer; unused elements, of which no amax knows, lie behind them."""
+    import fp8lab
+    import torch
+    import transformer_engine.pytorch as te
+    import transformer_engine_torch as tex
+
+    def group(shapes, quantizer, first, last, spare=0):
+        parts = [
+            drawn(30 + i, *shape, "bfloat16") if 0 not in shape else torch.empty(shape)
+            for i, shape in enumerate(shapes)
+        ]
+        rows = shapes[0][0] if first is None else 1
+        flat = torch.cat(
+            [part.reshape(-1).bfloat16() for part in parts] + [torch.full((rows * spare,), 1e4).bfloat16()]
+        )
+        dims = [None if one is None else torch.tensor(one) for one in (first, last)]
+        return tex.group_quantize(flat.view(rows, -1), quantizer, len(shapes), *dims), parts
+
+    widths = [33, 0, 130, 7]
+    current = te.Float8CurrentScalingQuantizer(tex.DType.kFloat8E4M3, device="cuda")
+    made, parts = group([(48, width) for width in widths], current, None, widths, spare=9)
+    expected = [fp8lab.quantize(part, "te_current_scaling") for part in parts if part.numel()]
+    codes = torch.cat([torch.from_numpy(one.codes).reshape(-1) for one in expected])
+    assert made.first_dims is None and made.last_dims.tolist() == widths
+    assert made.tensor_offsets.tolist() == [0, 48 * 33, 48 * 33, 48 * 163, 48 * 170]
+    assert torch.equal(made.rowwise_data[: len(codes)], codes) and made.rowwise_data.numel() == 48 * 179
+    amaxes = [float(part.abs().max()) if part.numel() else 0.0 for part in parts]
+    assert made.amax.tolist() == amaxes
+    assert made.scale.tolist() == [expected[0].factor, 1.0, expected[1].factor, expected[2].factor]
+    assert [tuple(one.shape) for one in made.split_into_quantized_tensors()] == [(48, width) for width in widths]
+
+    for shapes, dims in (
+        ([(128, 128), (128, 384), (128, 256)], (None, [128, 384, 256])),
+        ([(128, 256), (0, 128), (256, 128)], ([128, 0, 256], [256, 128, 128])),
+    ):
+        made, parts = group(shapes, te.MXFP8Quantizer(tex.DType.kFloat8E4M3), *dims)
+        for direction, codes_of, scales_of in (
+            ("rowwise", "rowwise_data", "scale_inv"),
+            ("columnwise", "columnwise_data", "columnwise_scale_inv"),
+        ):
+            expected = [fp8lab.quantize(part, "te_mxfp8", direction=direction) for part in parts if part.numel()]
+            codes = torch.cat([torch.from_numpy(one.codes).reshape(-1) for one in expected])
+            scales = torch.cat(
+                [torch.from_numpy(one.scales("padded")).view(torch.uint8).reshape(-1) for one in expected]
+            )
+            assert torch.equal(getattr(made, codes_of), codes), (shapes, direction)
+            assert torch.equal(getattr(made, scales_of), scales), (shapes, direction)
+
+    x = torch.zeros(128, 256, dtype=torch.bfloat16)
+    mxfp8 = te.MXFP8Quantizer(tex.DType.kFloat8E4M3)
+    call = lambda quantizer, first, last: tex.group_quantize(
+        x, quantizer, 2, *(None if one is None else torch.tensor(one) for one in (first, last))
+    )
+    expect(RuntimeError, "first_dims or last_dims, not both", lambda: call(current, [64, 64], [128, 128]))
+    expect(RuntimeError, "multiples of 128 rows and columns", lambda: call(mxfp8, None, [64, 128]))
+    expect(RuntimeError, "kernels alone have it, not nvfp4", lambda: call(te.NVFP4Quantizer(), None, [128, 128]))
+    expect(ValueError, "last_dims make tensors of 49152 elements", lambda: call(mxfp8, None, [128, 256]))
+    expect(ValueError, "last_dims must have length 2", lambda: call(mxfp8, None, [128]))
+    expect(
+        RuntimeError,
+        "takes tensors of one width",
+        lambda: tex.bgrad_group_quantize(x, mxfp8, 2, None, torch.tensor([128, 128])),
+    )
+
+
 def a_group_by_known_amaxes_is_that_of_its_members() -> None:
     """nvfp4_group_quantize_with_amax by each member's own amaxes is group_quantize; by others it is not."""
     import torch
@@ -1136,7 +1202,8 @@ CHECKS = {
             stochastic_rounding_has_the_right_mean, swizzled_scales_multiply_the_same, the_device_answers,
             nvfp4_errors_without_the_tensors_scale_are_the_references, nvfp4_factors_in_bfloat16_are_the_tuned_kernels,
             shards_of_nvfp4_are_cast_as_the_kernels_do, master_weights_of_nvfp4_are_cast_in_one_process,
-            a_group_in_a_larger_buffer_is_quantized_again, a_group_by_known_amaxes_is_that_of_its_members,
+            a_group_in_a_larger_buffer_is_quantized_again, a_group_may_have_tensors_of_several_widths,
+            a_group_by_known_amaxes_is_that_of_its_members,
         ),
     },
 }  # fmt: skip
