@@ -12,6 +12,7 @@
 #include "fp8lab/reference/operators/dropout.hpp"
 #include "fp8lab/reference/operators/exactness.hpp"
 #include "fp8lab/reference/operators/functions.hpp"
+#include "fp8lab/reference/operators/group_bias.hpp"
 #include "fp8lab/reference/operators/mask_permutation.hpp"
 #include "fp8lab/reference/operators/multi_tensor.hpp"
 #include "fp8lab/reference/operators/norm.hpp"
@@ -340,6 +341,17 @@ std::size_t run_cast_transpose_thread_rows(std::size_t rows, std::size_t columns
   return cast_transpose_thread_rows(kernel_of(kernel), rows, columns);
 }
 
+void run_group_bias_gradient(const TypedArray& grad, const Array<std::int64_t>& offsets, Array<float> dbias,
+                             int threads) {
+  released(group_bias_gradient, view_of(grad), view(offsets), mutable_view(dbias), threads);
+}
+void run_scaled_group_bias_gradient(const TypedArray& grad, const Array<float>& scales, const TypedArray& bias,
+                                    const Array<std::int64_t>& offsets, Array<float> dbias, Array<float> dscales,
+                                    int threads) {
+  released(scaled_group_bias_gradient, view_of(grad), view(scales), view_of(bias), view(offsets), mutable_view(dbias),
+           mutable_view(dscales), threads);
+}
+
 /// lr, weight_decay, momentum, dampening and scale; nesterov, first_run and weight_decay_after_momentum.
 using SgdNumbers = std::tuple<float, float, float, float, float>;
 using SgdFlags = std::tuple<bool, bool, bool>;
@@ -613,6 +625,11 @@ void bind_optimizers(py::module_& module) {
   module.def("torch_row_sums", &run_torch_row_sums, py::arg("x"), py::arg("offset"), py::arg("multiprocessors"));
   module.def("cublaslt_row_sums", &run_cublaslt_row_sums, py::arg("x"), py::arg("after_gelu"));
   module.def("cast_transpose_row_sums", &run_cast_transpose_row_sums, py::arg("x"), py::arg("kernel"));
+  module.def("group_bias_gradient", &run_group_bias_gradient, py::arg("grad"), py::arg("offsets").noconvert(),
+             py::arg("dbias").noconvert(), py::arg("threads"));
+  module.def("scaled_group_bias_gradient", &run_scaled_group_bias_gradient, py::arg("grad"),
+             py::arg("scales").noconvert(), py::arg("bias"), py::arg("offsets").noconvert(),
+             py::arg("dbias").noconvert(), py::arg("dscales").noconvert(), py::arg("threads"));
   module.def("cast_transpose_thread_rows", &run_cast_transpose_thread_rows, py::arg("rows"), py::arg("columns"),
              py::arg("kernel"));
   module.def(

@@ -39,6 +39,7 @@ from fp8lab import (
     _compiled_gelu,
     _dropout,
     _elementary,
+    _group_bias,
     _mask_permutation,
     _norms,
     _nvfp4_shard,
@@ -54,6 +55,7 @@ from fp8lab._activations import *
 from fp8lab._compiled_gelu import *
 from fp8lab._dropout import *
 from fp8lab._elementary import *
+from fp8lab._group_bias import *
 from fp8lab._mask_permutation import *
 from fp8lab._norms import *
 from fp8lab._nvfp4_shard import *
@@ -70,6 +72,7 @@ __all__ += _activations.__all__
 __all__ += _compiled_gelu.__all__
 __all__ += _dropout.__all__
 __all__ += _elementary.__all__
+__all__ += _group_bias.__all__
 __all__ += _mask_permutation.__all__
 __all__ += _norms.__all__
 __all__ += _nvfp4_shard.__all__

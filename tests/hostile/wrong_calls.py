@@ -492,6 +492,13 @@ CALLS = {
     "operators.moe_sort_chunks": (
         fp8lab.operators.moe_sort_chunks, {"x": WIDE, "map": np.arange(32, dtype=np.int32)[::-1].copy(), "back": True},
     ),
+    "operators.group_bias_gradient": (
+        fp8lab.operators.group_bias_gradient, {"grad": WIDE, "offsets": [0, 20, 32], "dbias": np.ones((2, 32), np.float32)},
+    ),
+    "operators.scaled_group_bias_gradient": (
+        fp8lab.operators.scaled_group_bias_gradient,
+        {"grad": WIDE, "scales": WIDE[:, 0].copy(), "bias": WIDE[:2], "offsets": [0, 20, 32], "dscales": WIDE[:, 1].copy()},
+    ),
     "operators.pad_rows": (fp8lab.operators.pad_rows, {"x": WIDE, "counts": [20, 12], "multiple": 16}),
     "operators.unpad_rows": (fp8lab.operators.unpad_rows, {"x": WIDE, "counts": [10, 12], "multiple": 16}),
     "operators.rope_qkv": (

@@ -688,6 +688,46 @@ def test_rows_go_to_the_experts_of_a_mask_and_back(dtype, padded):
     assert typed[1].dtype == dtype and np.array_equal(typed[1], of_weights.astype(dtype))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, "bfloat16"])
+def test_biases_of_groups_have_sums_of_their_rows(dtype):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    dtype = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    draw = np.random.default_rng(7)
+    grad, bias = (draw.integers(-4, 5, shape).astype(dtype) for shape in ((70, 33), (3, 33)))
+    scales = draw.choice([-2, 0.5, 1], 70).astype(np.float32)
+    offsets = [2, 40, 40, 69]
+    rows = [slice(*pair) for pair in zip(offsets, offsets[1:])]
+    wide = grad.astype(np.float64)
+    dbias = operators.group_bias_gradient(grad, offsets, threads=2)
+    assert dbias.dtype == np.float32 and np.array_equal(dbias, [wide[one].sum(axis=0) for one in rows])
+    more = operators.group_bias_gradient(grad, np.array(offsets, np.uint16), dbias=dbias)
+    assert np.array_equal(more, 2 * dbias) and np.array_equal(dbias, [wide[one].sum(axis=0) for one in rows])
+    given = np.full(70, 3, np.float32)
+    scaled, of_scales = operators.scaled_group_bias_gradient(grad, scales, bias, offsets, dbias=dbias, dscales=given)
+    weighted = wide * scales[:, None]
+    assert np.array_equal(scaled, [weighted[one].sum(axis=0) + wide[one].sum(axis=0) for one in rows])
+    expected = np.zeros(70)
+    for one, row in zip(rows, bias.astype(np.float64)):
+        expected[one] = wide[one] @ row
+    assert np.array_equal(of_scales, expected + 3) and (given == 3).all()
+
+
+def test_what_groups_of_rows_must_be():
+    grad, scales = np.ones((4, 3), np.float32), np.ones(4, np.float32)
+    with pytest.raises(ValueError, match=r"offsets must have shape \(groups \+ 1,\)"):
+        operators.group_bias_gradient(grad, [0])
+    with pytest.raises(ValueError, match="offsets must ascend from 0 or more to at most the 4 rows of grad"):
+        operators.group_bias_gradient(grad, [0, 3, 2])
+    with pytest.raises(ValueError, match=r"dbias must have shape \(1, 3\), not \(3,\)"):
+        operators.group_bias_gradient(grad, [0, 4], dbias=np.zeros(3, np.float32))
+    with pytest.raises(TypeError, match="offsets must hold integers"):
+        operators.group_bias_gradient(grad, [0.0, 4.0])
+    with pytest.raises(ValueError, match=r"bias must have shape \(1, 3\), as groups of offsets and columns of grad"):
+        operators.scaled_group_bias_gradient(grad, scales, grad, [0, 4])
+    with pytest.raises(ValueError, match=r"scales must have shape \(4,\), not \(3,\)"):
+        operators.scaled_group_bias_gradient(grad, scales[:3], grad[:1], [0, 4])
+
+
 def test_a_mask_may_name_nobody():
     for tokens in (0, 3):
         x = np.ones((tokens, 4), np.float32)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from typing import Any
 
 import torch
 
 from fp8lab.te.gemm import generic_gemm
 from fp8lab.te.layouts import swizzle_scales_for_gemm_
+from fp8lab.te.operators import as_tensor, operators
 from fp8lab.te.quantize import (
     bias_gradient,
     check_grouped,
@@ -24,12 +26,15 @@ from fp8lab.te.quantize import (
     nvfp4_quantize_with_amax,
     quantize,
     reduced_amaxes,
+    threads,
 )
 from fp8lab.te.state import amax_of
 from fp8lab.te.tensors import element_type, kind_of_quantizer
 
 EXPORTED = (
     "bgrad_group_quantize",
+    "compute_grouped_dbias",
+    "compute_grouped_dbias_dscales",
     "group_dequantize",
     "group_quantize",
     "group_requantize_inplace",
@@ -218,6 +223,43 @@ def bgrad_group_quantize(
     made = group_quantize(tensor, quantizer, num_tensors, first_dims, None, tensor_offsets)
     parts = _parts(tensor, _shapes(tensor, num_tensors, first_dims, None))
     return made, torch.stack([bias_gradient(part, tensor.dtype) for part in parts])
+
+
+def compute_grouped_dbias(dy: Any, offsets: Any, num_groups: int, dbias: Any = None) -> Any:
+    """The sum of the rows of each group."""
+    starts = _starts(offsets, num_groups)
+    made = operators().group_bias_gradient(dy.detach(), starts, dbias=_values(dbias), threads=threads())
+    return _total(dbias, made)
+
+
+def compute_grouped_dbias_dscales(
+    dy: Any, scales: Any, bias: Any, offsets: Any, dbias: Any = None, dscales: Any = None
+) -> tuple[Any, Any]:
+    """The gradients of each group's bias and of the factor that it has in each row."""
+    made, of_scales = operators().scaled_group_bias_gradient(
+        dy.detach(), scales.detach(), bias.detach(), _starts(offsets, bias.shape[0]), dbias=_values(dbias),
+        dscales=_values(dscales), threads=threads(),
+    )  # fmt: skip
+    return _total(dbias, made), _total(dscales, of_scales)
+
+
+def _starts(offsets: Any, num_groups: int) -> Any:
+    if os.environ.get("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "1") == "0":
+        raise RuntimeError(
+            "the kernel of grouped biases has atomic additions, which NVTE_ALLOW_NONDETERMINISTIC_ALGO=0 rules out"
+        )
+    if offsets.numel() != num_groups + 1:
+        raise ValueError(f"offsets must have {num_groups + 1} entries, one more than groups, not {offsets.numel()}")
+    return offsets.detach()
+
+
+def _values(given: Any) -> Any:
+    return None if given is None else given.detach()
+
+
+def _total(given: Any, made: Any) -> Any:
+    """What was made, in the place of the tensor that it was added to."""
+    return as_tensor(made) if given is None else given.copy_(as_tensor(made))
 
 
 def group_dequantize(input: Any, otype: Any) -> Any:

@@ -359,12 +359,13 @@ def _write_nvfp4(quantizer: Any, x: Any, result: Any, given: dict[str, Any]) -> 
         quantizer.row_scaled_nvfp4, quantizer.nvfp4_use_4over6, quantizer.nvfp4_e4m3_max,
         quantizer.nvfp4_4over6_err_mode, _takes_fast_factors(quantizer, x), is_set(_FAST_ERRORS),
     )  # fmt: skip
-    amaxes = _nvfp4_amaxes(quantizer, x, recipe, given)
+    seen = {"rowwise": x, "columnwise": _without_signs(x) if _has_plain_hadamard(quantizer) else x}
+    amaxes = _nvfp4_amaxes(quantizer, seen, recipe, given)
     layout = "swizzled" if result._with_gemm_swizzled_scales else "padded"
     for name in ("rowwise", "columnwise"):
         if getattr(quantizer, f"{name}_usage"):
             made = fp8lab.quantize(
-                x, recipe, direction=name, tensor_amax=amaxes[name], random_bits=_random_bits(quantizer, x),
+                seen[name], recipe, direction=name, tensor_amax=amaxes[name], random_bits=_random_bits(quantizer, x),
                 threads=threads(),
             )  # fmt: skip
             getattr(result, f"_{name}_data").detach().copy_(_shaped(made.codes, getattr(result, f"_{name}_data")))
@@ -418,8 +419,6 @@ def _check_nvfp4(quantizer: Any, x: Any) -> None:
         raise TypeError(f"an NVFP4Quantizer with_rht takes bfloat16, not {x.dtype}")
     if not quantizer.with_post_rht_amax:
         raise ValueError("an NVFP4Quantizer with_rht needs with_post_rht_amax=True: its kernel has no other amax")
-    if quantizer.rht_matrix_random_sign_mask_t == 0:
-        refuse("an NVFP4Quantizer with with_random_sign_mask=False", "fp8lab has the matrix with the random signs")
     if quantizer.nvfp4_use_4over6 or quantizer.row_scaled_nvfp4:
         raise ValueError("an NVFP4Quantizer with_rht has neither 4over6 nor scales of rows")
 
@@ -453,7 +452,20 @@ def nvfp4_recipe(
     return dataclasses.replace(recipe, tensor_scale_for_each_row=True) if each_row else recipe
 
 
-def _nvfp4_amaxes(quantizer: Any, x: Any, recipe: Any, given: dict[str, Any]) -> dict[str, float | None]:
+def _has_plain_hadamard(quantizer: Any) -> bool:
+    return bool(quantizer.with_rht and quantizer.rht_matrix_random_sign_mask_t == 0)
+
+
+def _without_signs(x: Any) -> Any:
+    """The rows times the random signs of the recipe's Hadamard matrix, which so meet themselves and are gone: a matrix
+    without signs turns the tensor."""
+    from transformer_engine.pytorch.tensor.nvfp4_tensor import get_wgrad_sign_vector
+
+    signs = get_wgrad_sign_vector(device="cpu").to(x.dtype)
+    return x * signs.repeat(-(-x.shape[0] // len(signs)))[: x.shape[0], None]
+
+
+def _nvfp4_amaxes(quantizer: Any, seen: dict[str, Any], recipe: Any, given: dict[str, Any]) -> dict[str, float | None]:
     """The tensor's amax by direction, where it is not the one that quantizing finds."""
     rowwise = given["amax"]
     amaxes = {"rowwise": rowwise, "columnwise": given.get("columnwise_amax", rowwise)}
@@ -462,7 +474,9 @@ def _nvfp4_amaxes(quantizer: Any, x: Any, recipe: Any, given: dict[str, Any]) ->
     names: list[Any] = [name for name in ("rowwise", "columnwise") if getattr(quantizer, f"{name}_usage")]
     plain = dataclasses.replace(recipe, cast="cuda_satfinite")
     own = [
-        fp8lab.quantize(x, plain, direction=name, threads=threads()).amax if amaxes[name] is None else amaxes[name]
+        fp8lab.quantize(seen[name], plain, direction=name, threads=threads()).amax
+        if amaxes[name] is None
+        else amaxes[name]
         for name in names
     ]
     return {**amaxes, **dict(zip(names, _largest_of_group(quantizer, own)))}

@@ -30,6 +30,10 @@ constexpr std::string_view routed = "32 rows of 64 normal logits, of which 8 are
 constexpr std::string_view measured_order = "an H200 added in this order, PyTorch's or the kernel's";
 constexpr std::string_view measured_formula = "an H200's words, with its tanhf and the order of its sums";
 constexpr std::string_view tuned_sums = "the kernel's tuning takes 64 to 4096 sums; all else is exact";
+constexpr std::string_view atomic_sums =
+    "the kernel's order depends on Triton's release, the alignment of rows and the moments of its atomic additions";
+constexpr std::string_view group = "1000 sums of 256 normal numbers";
+constexpr std::string_view scaled_group = "1000 sums of 256 products of normal numbers, and 256 sums of 1000";
 constexpr std::string_view products = "256 sums of 1000 products of normal numbers";
 constexpr std::string_view copies = "rows are copied";
 constexpr std::string_view training = "1000 normal gradients and parameters, of step 3";
@@ -95,6 +99,8 @@ constexpr std::array rows{
     Exactness{"moe_mask_unpermute_probabilities", "", true, copies},
     Exactness{"moe_chunk_map", "", true, copies},
     Exactness{"moe_sort_chunks", "", true, copies},
+    Exactness{"group_bias_gradient", "", false, atomic_sums, 450, 0, 0.024, group},
+    Exactness{"scaled_group_bias_gradient", "", false, atomic_sums, 750, 0, 0.036, scaled_group},
     Exactness{"pad_rows", "", true, copies},
     Exactness{"unpad_rows", "", true, copies},
     Exactness{"dropout", "", true, ieee_steps},

@@ -1114,6 +1114,52 @@ def a_group_may_have_tensors_of_several_widths() -> None:
     )
 
 
+def a_hadamard_matrix_may_have_no_signs() -> None:
+    """Columns of 16 are turned by Sylvester's matrix over 4; zeros of either sign become +0."""
+    import fp8lab
+    import numpy as np
+    import torch
+    import transformer_engine.pytorch as te
+
+    x = drawn(60, 96, 48, "bfloat16")
+    x[:16, 0], x[16:32, 1] = 0.0, -0.0
+    make = lambda **given: te.NVFP4Quantizer(with_rht=True, with_post_rht_amax=True, **given)
+    made, signed = make(with_random_sign_mask=False)(x), make()(x)
+    matrix = np.array([[(-1) ** (i & j).bit_count() for i in range(16)] for j in range(16)]) / 4
+    turned = torch.from_numpy((matrix @ x.double().numpy().reshape(6, 16, 48)).reshape(96, 48)).bfloat16()
+    expected = fp8lab.quantize(turned, "te_nvfp4", direction="columnwise")
+    assert words(made._columnwise_data) == words(expected.codes) != words(signed._columnwise_data)
+    assert words(made._columnwise_scale_inv) == words(expected.scales("padded"))
+    assert float(made._amax_columnwise) == float(turned.abs().max())
+    for name in ("_rowwise_data", "_rowwise_scale_inv", "_amax_rowwise"):
+        assert words(getattr(made, name)) == words(getattr(signed, name)), name
+
+
+def biases_of_groups_have_the_sums_of_their_rows() -> None:
+    """What Transformer Engine takes from Triton's kernel; tensors that are given are added to in their place."""
+    import fp8lab
+    import torch
+    from transformer_engine.pytorch.triton.grouped_dbias_dscales import (
+        compute_grouped_dbias,
+        compute_grouped_dbias_dscales,
+    )
+
+    grad, bias = drawn(50, 70, 33, "bfloat16"), drawn(51, 3, 33, "bfloat16")
+    scales = drawn(52, 70, 1, "float32").reshape(-1)
+    offsets = torch.tensor([0, 40, 40, 70])
+    made = compute_grouped_dbias(grad, offsets, 3)
+    assert words(made) == words(fp8lab.operators.group_bias_gradient(grad, offsets))
+    given = [torch.ones(3, 33), torch.ones(70)]
+    before = [one.clone() for one in given]
+    scaled, of_scales = compute_grouped_dbias_dscales(grad, scales, bias, offsets, *given)
+    assert scaled is given[0] and of_scales is given[1]
+    expected = fp8lab.operators.scaled_group_bias_gradient(
+        grad, scales, bias, offsets, dbias=before[0], dscales=before[1]
+    )
+    assert words(scaled) == words(expected[0]) and words(of_scales) == words(expected[1])
+    expect(ValueError, "offsets must have 3 entries", lambda: compute_grouped_dbias(grad, offsets, 2))
+
+
 def a_group_by_known_amaxes_is_that_of_its_members() -> None:
     """nvfp4_group_quantize_with_amax by each member's own amaxes is group_quantize; by others it is not."""
     import torch
@@ -1203,7 +1249,8 @@ CHECKS = {
             nvfp4_errors_without_the_tensors_scale_are_the_references, nvfp4_factors_in_bfloat16_are_the_tuned_kernels,
             shards_of_nvfp4_are_cast_as_the_kernels_do, master_weights_of_nvfp4_are_cast_in_one_process,
             a_group_in_a_larger_buffer_is_quantized_again, a_group_may_have_tensors_of_several_widths,
-            a_group_by_known_amaxes_is_that_of_its_members,
+            a_group_by_known_amaxes_is_that_of_its_members, biases_of_groups_have_the_sums_of_their_rows,
+            a_hadamard_matrix_may_have_no_signs,
         ),
     },
 }  # fmt: skip

@@ -9,6 +9,7 @@
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/reference/operators/activation.hpp"
 #include "fp8lab/reference/operators/cross_entropy.hpp"
+#include "fp8lab/reference/operators/group_bias.hpp"
 #include "fp8lab/reference/operators/mask_permutation.hpp"
 #include "fp8lab/reference/operators/multi_tensor.hpp"
 #include "fp8lab/reference/operators/norm.hpp"
@@ -506,6 +507,36 @@ Results<Number> of_mask_gradient() {
   return {found, exact};
 }
 
+/// The gradients of a group's bias and, with scales, of these.
+template <typename Number>
+Results<Number> of_group_bias(bool scaled) {
+  const std::size_t rows = 256, columns = 1000;
+  const auto grad = normal_draws(1, rows * columns, 1);
+  const auto scales = normal_draws(2, rows, 1);
+  const auto bias = normal_draws(3, columns, 1);
+  const std::vector<std::int64_t> offsets{0, rows};
+  std::vector<float> dbias(columns), dscales(scaled ? rows : 0);
+  std::vector<Number> exact;
+  const auto add = [&](std::size_t count, const auto& product) {
+    std::vector<Number> products;
+    for (std::size_t k = 0; k < count; ++k) products.push_back(product(k));
+    exact.push_back(total(products));
+  };
+  for (std::size_t j = 0; j < columns; ++j) {
+    add(rows, [&](std::size_t i) { return Number(grad[i * columns + j]) * Number(scaled ? scales[i] : 1); });
+  }
+  if (!scaled) {
+    group_bias_gradient({grad, rows, columns}, offsets, dbias);
+    return {dbias, exact};
+  }
+  for (std::size_t i = 0; i < rows; ++i) {
+    add(columns, [&](std::size_t j) { return Number(grad[i * columns + j]) * Number(bias[j]); });
+  }
+  scaled_group_bias_gradient({grad, rows, columns}, scales, {bias, 1, columns}, offsets, dbias, dscales);
+  dbias.insert(dbias.end(), dscales.begin(), dscales.end());
+  return {dbias, exact};
+}
+
 /// `results` gives them of a number: the exact ones, and the ranges.
 template <typename Function>
 Measured measured(const Function& results) {
@@ -547,6 +578,9 @@ const std::map<std::string_view, std::function<Measured()>> others{
     {"cross_entropy_backward", [] { return measured([]<typename N>(const N&) { return of_cross_entropy<N>(true); }); }},
     {"moe_mask_unpermute_backward",
      [] { return measured([]<typename N>(const N&) { return of_mask_gradient<N>(); }); }},
+    {"group_bias_gradient", [] { return measured([]<typename N>(const N&) { return of_group_bias<N>(false); }); }},
+    {"scaled_group_bias_gradient",
+     [] { return measured([]<typename N>(const N&) { return of_group_bias<N>(true); }); }},
     {"adam_update", [] { return measured([]<typename N>(const N&) { return of_adam<N>(); }); }},
     {"l2norm", [] { return measured([]<typename N>(const N&) { return of_l2norm<N>(); }); }},
 };
