@@ -93,6 +93,11 @@ TEST_CASE("group bias: NaN is one word, and what does not fit is refused") {
   group_bias_gradient(view, both, dbias);
   REQUIRE(std::bit_cast<std::uint32_t>(dbias[0]) == 0x7FFFFFFFU);
   REQUIRE(dbias[1] == 4);
+  grad = {1, std::numeric_limits<float>::infinity(), 2, 3};
+  dbias = {std::bit_cast<float>(0xFFC12345U), -std::numeric_limits<float>::infinity()};
+  group_bias_gradient(view, both, dbias);
+  REQUIRE(std::bit_cast<std::uint32_t>(dbias[0]) == 0x7FFFFFFFU);
+  REQUIRE(std::bit_cast<std::uint32_t>(dbias[1]) == 0x7FFFFFFFU);
 
   const auto refused = [&](std::vector<std::int64_t> offsets, const char* words) {
     REQUIRE_THROWS_WITH(group_bias_gradient(view, offsets, dbias), ContainsSubstring(words));
