@@ -16,7 +16,7 @@ namespace fp8lab::doctor {
 namespace {
 
 /// Kinds of pairs of words, then of inputs, as bits.
-enum SharedKind : std::uint32_t {
+enum SharedKind : std::uint16_t {
   small_codes = 1U << 0U,
   largest_in_a = 1U << 1U,
   largest_in_b = 1U << 2U,

@@ -136,7 +136,7 @@ GemmCandidate candidate_of(const GemmRecipe& expected, const GemmProblem& proble
   if (r.output == any) r.output = facts.format;
   check_expected_recipe(r, facts);
   if (r.promote_k == 0) r.promote_k = static_cast<int>(facts.tile_depth);
-  if (static_cast<std::size_t>(r.promote_k) >= facts.depth && facts.tile_depth == 0) r.promote_k = 0;
+  if (std::cmp_greater_equal(r.promote_k, facts.depth) && facts.tile_depth == 0) r.promote_k = 0;
   const auto unit = static_cast<std::size_t>(std::max(r.promote_k, r.model.k()));
   simplify_ranges(r, ranges_of(r, facts.depth, unit));
   set_scale_order(r, facts, problem.a(), problem.b());
@@ -154,7 +154,7 @@ GemmCandidate expected_candidate(const GemmRecipe& expected, const GemmProblem& 
 bool is_same(const GemmCandidate& x, const GemmCandidate& y) {
   const auto simplest = [](GemmCandidate h) {
     GemmRecipe& r = h.recipe;
-    const bool is_range = r.promote_k == 0 || static_cast<std::size_t>(r.promote_k) == r.range_k;
+    const bool is_range = r.promote_k == 0 || std::cmp_equal(r.promote_k, r.range_k);
     if (r.range_k != 0 && is_range && r.order != PartialOrder::pairwise) {
       r.promote_k = static_cast<int>(std::exchange(r.range_k, std::size_t{0}));
     }

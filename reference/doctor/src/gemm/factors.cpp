@@ -163,7 +163,7 @@ std::optional<float> of_fewest_digits(const AllowedFactors& interval) {
   constexpr int most_digits = 9;  // which tell every float32
   std::string room(32, ' ');
   for (int digits = 1; digits <= most_digits; ++digits) {
-    const auto end =
+    auto* const end =
         std::to_chars(room.data(), room.data() + room.size(), middle, std::chars_format::scientific, digits - 1).ptr;
     double x = 0;
     std::from_chars(room.data(), end, x);

@@ -354,6 +354,36 @@ std::vector<GemmCandidate> with_promotions(const GemmCandidate& h, std::size_t d
   return all;
 }
 
+/// A way to sum along K that a search tries.
+struct TriedSum {
+  KOrder k_order;
+  Composition composition;
+  ZeroRule zero_rule = ZeroRule::floor;
+};
+
+std::vector<TriedSum> tried_sums(const MmaModel& model, const GemmFacts& facts, std::size_t depth, GemmSearch search) {
+  std::vector<TriedSum> all;
+  switch (search) {
+    case GemmSearch::usual:
+      for (const Composition& one : usual_compositions(model, facts, depth)) all.push_back({{}, one});
+      break;
+    case GemmSearch::rounded_sums:
+      for (const Composition& one : rounded_compositions(model, facts, depth)) all.push_back({{}, one});
+      break;
+    case GemmSearch::orders:
+      for (const auto& [order, one] : other_orders(model, facts)) all.push_back({order, one});
+      break;
+    case GemmSearch::zeros:
+      if (!has_zero_rules(model)) break;
+      for (const ZeroRule rule : {ZeroRule::skip_terms, ZeroRule::skip_empty_groups, ZeroRule::skip_zero_groups,
+                                  ZeroRule::count_zero_factors}) {
+        for (const Composition& one : usual_compositions(model, facts, depth)) all.push_back({{}, one, rule});
+      }
+      break;
+  }
+  return all;
+}
+
 bool is_inversion(const GemmReading& reading) {
   return reading.a.scales == ScaleReading::inverted || reading.b.scales == ScaleReading::inverted;
 }
@@ -368,7 +398,7 @@ std::vector<GemmCandidate> gemm_hypotheses(const MmaModel& model, const GemmFact
   const bool repeats = reading.products != ProductReading::own && reading.promotion == PromotionReading::own;
   const bool has_number = repeats || (departure != nullptr && departure->drops_tail);
   const std::size_t depth = repeats ? depth_with(reading.products, facts.depth, number, blocks.size()) : number;
-  const auto add = [&](const KOrder& k_order, const Composition& composition, ZeroRule zero_rule) {
+  for (const auto& [k_order, composition, zero_rule] : tried_sums(model, facts, depth, search)) {
     GemmCandidate h{.recipe = {.model = model,
                                .zero_rule = zero_rule,
                                .k_order = k_order,
@@ -384,34 +414,16 @@ std::vector<GemmCandidate> gemm_hypotheses(const MmaModel& model, const GemmFact
                     .blocks = {blocks.begin(), blocks.end()},
                     .model = &model};
     const bool has_ranges = composition.promote_k != 0 || composition.split_k != 0;
-    if (reading.bias == BiasReading::in_each_range && !has_ranges) return;
+    if (reading.bias == BiasReading::in_each_range && !has_ranges) continue;
     if (reading.promotion != PromotionReading::own) {
-      if (composition.split_k != 0 || composition.order != PartialOrder::ascending) return;
+      if (composition.split_k != 0 || composition.order != PartialOrder::ascending) continue;
       for (const GemmCandidate& one : with_promotions(h, facts.depth)) add_epilogues(all, one, facts);
-      return;
+      continue;
     }
     add_epilogues(all, h, facts);
-    if (!is_inversion(reading)) return;
+    if (!is_inversion(reading)) continue;
     h.recipe.divided = true;
     add_epilogues(all, h, facts);
-  };
-  switch (search) {
-    case GemmSearch::usual:
-      for (const Composition& one : usual_compositions(model, facts, depth)) add({}, one, ZeroRule::floor);
-      break;
-    case GemmSearch::rounded_sums:
-      for (const Composition& one : rounded_compositions(model, facts, depth)) add({}, one, ZeroRule::floor);
-      break;
-    case GemmSearch::orders:
-      for (const auto& [order, one] : other_orders(model, facts)) add(order, one, ZeroRule::floor);
-      break;
-    case GemmSearch::zeros:
-      if (!has_zero_rules(model)) break;
-      for (const ZeroRule rule : {ZeroRule::skip_terms, ZeroRule::skip_empty_groups, ZeroRule::skip_zero_groups,
-                                  ZeroRule::count_zero_factors}) {
-        for (const Composition& one : usual_compositions(model, facts, depth)) add({}, one, rule);
-      }
-      break;
   }
   return all;
 }

@@ -195,14 +195,15 @@ GemmProbe probe_gemm(std::span<const GemmExplanation> explanations, const GemmIn
                       });
   std::vector<std::size_t> depths{inputs.depth};
   if (depth == 0) depths = depths_of_probe(explanations, inputs);
-  std::optional<GemmProbe> best;
-  for (const std::size_t k : depths) {
+  inputs.depth = depths.front();
+  GemmProbe best = best_probe(explanations, inputs, powers);
+  for (const std::size_t k : std::span(depths).subspan(1)) {
+    if (best.alike.empty()) break;
     inputs.depth = k;
     GemmProbe one = best_probe(explanations, inputs, powers);
-    if (!best || one.alike.size() < best->alike.size()) best = std::move(one);
-    if (best->alike.empty()) break;
+    if (one.alike.size() < best.alike.size()) best = std::move(one);
   }
-  return *best;
+  return best;
 }
 
 GemmProbe prefix_probe(const GemmInputs& given, std::size_t depth) {

@@ -84,6 +84,28 @@ GemmRecipe accumulated_recipe(const GemmCandidate& one, std::size_t depth) {
   return recipe;
 }
 
+/// What codes that are read as those of FNUZ make of a product: half of it, or a quarter.
+float halved_by(const GemmReading& reading) {
+  return (reading.a.as_fnuz ? 0.5F : 1.0F) * (reading.b.as_fnuz ? 0.5F : 1.0F);
+}
+
+/// Where the rows of a candidate's operands come from.
+struct RowsOfGroup {
+  const GemmCandidate& first;
+  const GemmReading& reading;
+  std::size_t depth;
+  bool has_blocks;
+  std::size_t tiles_as_blocks;
+
+  [[nodiscard]] PlainRows of(const Operand& operand, std::span<const std::size_t> places, Turned turned,
+                             const SideReading& side, const Operand& other) const {
+    return PlainRows(
+        operand, places, depth,
+        {reading.turned == turned, has_blocks ? side.blocks : BlockReading::own, tiles_as_blocks, first.recipe.k_order,
+         side, &other, reading.products, first.depth, first.blocks, reading.blocks_as_tiles});
+  }
+};
+
 }  // namespace
 
 GemmScorer::Key GemmScorer::key_of(const GemmCandidate& one) const {
@@ -189,21 +211,15 @@ void GemmScorer::compute_group(std::span<GemmCandidate* const> group, std::span<
   std::vector<float> starts(elements.size());
   std::vector<float> accumulators(elements.size());
   const std::size_t depth = depth_of(first, problem_.a().depth);
-  const bool has_blocks = problem_.block_for(model) != 0;
   const GemmFacts facts = problem_.facts_for(model, own.blocks_as_tiles);
   const std::size_t blocks = model.scales && problem_.facts().tile_depth != 0 ? facts.block : 0;
   auto [left, right] = problem_.rows_of(elements, own.turned == Turned::out);
   if (own.rows_exchanged) exchange(left, problem_.a().rows);
   if (own.columns_exchanged) exchange(right, problem_.b().rows);
-  const auto rows = [&](const Operand& operand, std::span<const std::size_t> ks, Turned turned, const SideReading& side,
-                        const Operand& other) {
-    return PlainRows(operand, ks, depth,
-                     {own.turned == turned, has_blocks ? side.blocks : BlockReading::own, blocks, first.recipe.k_order,
-                      side, &other, own.products, first.depth, first.blocks, own.blocks_as_tiles});
-  };
-  PlainRows a = rows(problem_.a(), left, Turned::a, own.a, problem_.b());
-  PlainRows b = rows(problem_.b(), right, Turned::b, own.b, problem_.a());
-  const float halves = (own.a.as_fnuz ? 0.5F : 1.0F) * (own.b.as_fnuz ? 0.5F : 1.0F);
+  const RowsOfGroup rows{first, own, depth, problem_.block_for(model) != 0, blocks};
+  PlainRows a = rows.of(problem_.a(), left, Turned::a, own.a, problem_.b());
+  PlainRows b = rows.of(problem_.b(), right, Turned::b, own.b, problem_.a());
+  const float halves = halved_by(own);
   const auto add_to = [&](const GemmCandidate& one) {
     for (std::size_t i = 0; i < elements.size(); ++i) {
       addends[i] = addends_of(reading_of(one.departure), all, left[i], right[i]);

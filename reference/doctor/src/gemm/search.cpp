@@ -78,6 +78,15 @@ ReadBlocks simplest_reading(const SuggestedDeparture& one, std::size_t depth) {
   return {&row_of_products(ProductReading::blocks), one.number, blocks};
 }
 
+/// Whether it is told where nothing explains the output: one of blocks, or one that is nearer than those before.
+bool is_told(const SuggestedDeparture& one, double& least) {
+  constexpr double near = 0.1;
+  if (!one.blocks.empty()) return true;
+  if (!(one.distance < std::min(near, least))) return false;
+  least = one.distance;
+  return true;
+}
+
 }  // namespace
 
 GemmSearcher::GemmSearcher(const GemmProblem& problem, const GemmDoctorOptions& options, StepType dequantized)
@@ -144,6 +153,19 @@ GemmFindings GemmSearcher::search(std::vector<std::size_t>& order) const {
   return found;
 }
 
+/// The elements that contradict a candidate.
+std::vector<std::size_t> GemmSearcher::contradicting(const GemmFindings& found, std::size_t number,
+                                                     std::span<const std::size_t> order) const {
+  const bool is_whole = number == 0 && found.whole;
+  const std::vector<std::uint64_t> words = is_whole ? *found.whole : scorer_.words(found.candidates[number], order);
+  std::vector<std::size_t> wrong;
+  for (std::size_t i = 0; i < problem_.known(); ++i) {
+    const std::size_t element = is_whole ? i : order[i];
+    if (words[i] != problem_.word(element)) wrong.push_back(element);
+  }
+  return wrong;
+}
+
 /// Takes the first candidate with a tile that goes on from another one, where that explains the whole output.
 void GemmSearcher::try_stale_tile(GemmFindings& found, std::span<const std::size_t> order) const {
   const std::size_t all = problem_.known();
@@ -154,12 +176,7 @@ void GemmSearcher::try_stale_tile(GemmFindings& found, std::span<const std::size
   for (std::size_t number = 0; number < tried; ++number) {
     const GemmCandidate& base = found.candidates[number];
     if (!is_affordable && (number != 0 || !found.whole)) return;
-    const std::vector<std::uint64_t> words = number == 0 && found.whole ? *found.whole : scorer_.words(base, order);
-    std::vector<std::size_t> wrong;
-    for (std::size_t i = 0; i < all; ++i) {
-      const std::size_t element = number == 0 && found.whole ? i : order[i];
-      if (words[i] != problem_.word(element)) wrong.push_back(element);
-    }
+    const std::vector<std::size_t> wrong = contradicting(found, number, order);
     auto stale = with_stale_tile(problem_, scorer_, base, wrong);
     if (!stale) continue;
     if (wrong.size() * 2 * problem_.facts().depth > options_.most_products) continue;
@@ -194,12 +211,7 @@ void GemmSearcher::add_suggested(GemmFindings& found, std::span<const std::size_
                                  std::span<const std::size_t> sieve) const {
   double least = 1;
   for (const SuggestedDeparture& one : suggested_departures(problem_, order)) {
-    constexpr double told = 0.1;
-    if (one.blocks.empty() && one.distance < std::min(told, least)) {
-      least = one.distance;
-      found.nearest = describe(one);
-    }
-    if (!one.blocks.empty()) found.nearest = describe(one);
+    if (is_told(one, least)) found.nearest = describe(one);
     if (one.is_single()) continue;
     const GemmDeparture* departure = one.departure;
     ReadBlocks read{.number = problem_.facts().depth};

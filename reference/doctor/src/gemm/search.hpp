@@ -63,6 +63,8 @@ class GemmSearcher {
   void keep_perfect(GemmFindings& found, std::size_t seen) const;
   void check_rest(GemmFindings& found, std::span<const std::size_t> order, std::size_t seen) const;
   void check_whole(GemmFindings& found, std::vector<std::size_t>& order) const;
+  [[nodiscard]] std::vector<std::size_t> contradicting(const GemmFindings& found, std::size_t number,
+                                                       std::span<const std::size_t> order) const;
   void try_stale_tile(GemmFindings& found, std::span<const std::size_t> order) const;
   void join_contradictions(GemmFindings& found, std::vector<std::size_t>& order) const;
 

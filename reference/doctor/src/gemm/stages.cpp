@@ -20,6 +20,17 @@ Operand as_read(Operand operand, const SideReading& side, const GemmReading& rea
   return operand;
 }
 
+/// Where a tail of K begins that may be dropped: the last multiple of usual tiles.
+std::vector<std::size_t> depths_without_tail(std::size_t depth) {
+  std::vector<std::size_t> all;
+  for (const std::size_t unit : {8, 16, 32, 64, 128, 256}) {
+    if (depth <= unit) continue;
+    const std::size_t kept = (depth - 1) / unit * unit;
+    if (std::ranges::find(all, kept) == all.end()) all.push_back(kept);
+  }
+  return all;
+}
+
 }  // namespace
 
 void GemmStages::add(std::vector<GemmCandidate>& all, const GemmDeparture* departure, std::size_t depth,
@@ -94,13 +105,7 @@ std::vector<GemmCandidate> GemmStages::defects() const {
                                                one.reading.promotion == PromotionReading::own);
     if (!has_number) add(all, &one, problem_.facts().depth);
   }
-  std::vector<std::size_t> depths;
-  for (const std::size_t unit : {8, 16, 32, 64, 128, 256}) {
-    if (problem_.facts().depth <= unit) continue;
-    const std::size_t depth = (problem_.facts().depth - 1) / unit * unit;
-    if (std::ranges::find(depths, depth) == depths.end()) depths.push_back(depth);
-  }
-  for (const std::size_t depth : depths) {
+  for (const std::size_t depth : depths_without_tail(problem_.facts().depth)) {
     if (depth % std::max<std::size_t>(problem_.facts().block, 1) == 0) add(all, &dropped_tail(), depth);
   }
   const std::size_t unit_of_scales = std::max({problem_.facts().block, problem_.facts().tile_depth, std::size_t{1}});

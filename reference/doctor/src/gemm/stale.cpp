@@ -53,6 +53,7 @@ std::optional<GemmCandidate> with_stale_tile(const GemmProblem& problem, const G
   const bool is_dense = wrong.size() * 10 >= at.rows * at.columns * 8;
   if (wrong.size() < telling || !is_dense || candidate.departure != nullptr) return std::nullopt;
   std::vector<std::size_t> some;
+  some.reserve(telling);
   for (std::size_t i = 0; i < telling; ++i) some.push_back(wrong[drawn_word(5, i) % wrong.size()]);
   const auto matches = [&](const GemmCandidate& one, std::span<const std::size_t> elements) {
     std::vector<GemmCandidate> single{one};

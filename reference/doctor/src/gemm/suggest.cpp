@@ -231,6 +231,26 @@ class Suggester {
     all_.push_back({.departure = departure, .scaled_by = scaled_by, .is_relu = is_relu_, .distance = distance});
   }
 
+  /// The number that an element is multiplied with: the median over all, or over its row or column.
+  std::vector<double> factors_of(const std::vector<NearElement>& by, ScaledBy scaled_by) const {
+    const auto line = [&](std::size_t i) {
+      if (scaled_by == ScaledBy::rows) return gemm_.place(i).row;
+      return scaled_by == ScaledBy::columns ? gemm_.place(i).column : 0;
+    };
+    std::vector<double> factors(by.size(), 1);
+    for (std::size_t i = 0; i < by.size(); ++i) {
+      std::vector<double> ratios;
+      for (std::size_t j = 0; j < by.size(); ++j) {
+        const double ratio = gemm_.there()[j] / by[j].result;
+        if (line(j) == line(i) && std::isfinite(ratio) && std::abs(by[j].result) > by[j].magnitude / 4) {
+          ratios.push_back(ratio);
+        }
+      }
+      factors[i] = median(ratios);
+    }
+    return factors;
+  }
+
   /// Is the output that of this departure, times one number, or one for each row or column?
   void ask(const GemmDeparture* departure) {
     const auto by = gemm_.products(departure, [](std::size_t, std::size_t, double) {});
@@ -242,21 +262,7 @@ class Suggester {
       const bool is_line = scaled_by != ScaledBy::one_number;
       if (is_line && !problem_.is_whole()) continue;
       if (departure != nullptr && departure->first != nullptr) continue;  // three things explain nearly anything
-      const auto line = [&](std::size_t i) {
-        const GemmPlace at = gemm_.place(i);
-        return scaled_by == ScaledBy::rows ? at.row : scaled_by == ScaledBy::columns ? at.column : 0;
-      };
-      std::vector<double> factors(by.size(), 1);
-      for (std::size_t i = 0; i < by.size(); ++i) {
-        std::vector<double> ratios;
-        for (std::size_t j = 0; j < by.size(); ++j) {
-          const double ratio = gemm_.there()[j] / by[j].result;
-          if (line(j) == line(i) && std::isfinite(ratio) && std::abs(by[j].result) > by[j].magnitude / 4) {
-            ratios.push_back(ratio);
-          }
-        }
-        factors[i] = median(ratios);
-      }
+      const std::vector<double> factors = factors_of(by, scaled_by);
       const double distance =
           distance_of(gemm_, by, [&](std::size_t i, double x) { return rectified(x * factors[i]); });
       const double largest = std::abs(*std::ranges::max_element(factors, {}, [](double x) { return std::abs(x); }));
@@ -351,6 +357,7 @@ class Suggester {
     };
     if (total == counts.size()) {  // a block is multiplied in the place of another one
       std::vector<std::size_t> stale;
+      stale.reserve(counts.size());
       std::size_t next = 0;
       for (std::size_t j = 0; j < counts.size(); ++j) stale.push_back(counts[j] != 0 ? j : again[next++]);
       put(std::move(stale));

@@ -40,6 +40,6 @@ inline constexpr std::string_view small_difference = "What differs is small: the
 [[nodiscard]] std::string located_sums(const GemmProblem& problem, std::span<const std::size_t> order);
 
 /// A suggestion in words.
-[[nodiscard]] std::string describe(const SuggestedDeparture& suggestion);
+[[nodiscard]] std::string describe(const SuggestedDeparture& one);
 
 }  // namespace fp8lab::doctor

@@ -19,7 +19,7 @@ namespace {
 /// The fewest digits that give the number again.
 std::string digits_of(float x) {
   std::array<char, 32> room{};
-  const auto end = std::to_chars(room.data(), room.data() + room.size(), x).ptr;
+  auto* const end = std::to_chars(room.data(), room.data() + room.size(), x).ptr;
   return {room.data(), end};
 }
 
@@ -112,8 +112,8 @@ std::string words_of_factor(float factor) {
   for (int n = 2; n < most; ++n) {
     const std::string number = std::to_string(n);
     if (size == static_cast<float>(n)) return sign + number;
-    if (size == 1 / static_cast<float>(n)) return sign + "1/" + number;
-    if (size == static_cast<float>(1 / std::sqrt(n))) return sign + "1/sqrt(" + number + ")";
+    if (size == 1 / static_cast<float>(n)) return (sign + "1/").append(number);
+    if (size == static_cast<float>(1 / std::sqrt(n))) return (sign + "1/sqrt(").append(number).append(")");
   }
   return digits_of(factor);
 }

@@ -169,17 +169,17 @@ struct Departure {
   void (*constants)(ScaleConstants&, const Deviation&) = nullptr;
   void (*made)(TileScale&, const ScaleRule&, const Deviation&) = nullptr;
   TakesStored takes_stored = TakesStored::none;
+  bool meets_twice = false;                                                 ///< elements meet their scale twice
   TileIndex (*read)(TileIndex, const Amaxes&, const Deviation&) = nullptr;  ///< whose scale a tile meets
   void (*used)(TileScale&, const Recipe&, const Deviation&) = nullptr;      ///< as elements meet it
   TileOperation (*operation)(TileOperation, const Deviation&) = nullptr;
-  bool meets_twice = false;  ///< elements meet their scale twice
 
   // The code, and its place.
   void (*product)(std::span<float>, const Recipe&) = nullptr;  ///< the scaled elements
   void (*code)(const CodesOfPiece&, const Deviation&) = nullptr;
-  bool transposes_codes = false;
   void (*index)(std::uint64_t& row, std::uint64_t& column, const CodeMatrix&, const Deviation&) = nullptr;
   std::uint64_t (*place)(std::uint64_t place, const CodeMatrix&) = nullptr;  ///< in codes, from the start
+  bool transposes_codes = false;
 
   // The stored scale.
   bool stores_inverse = false;

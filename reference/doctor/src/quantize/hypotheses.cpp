@@ -249,8 +249,8 @@ std::optional<Recipe> with_changes(Recipe recipe, const Recipe& changed, const R
   std::size_t place = 0;
   for_fields(recipe, [&](std::string_view, auto& field) {
     using Field = std::remove_cvref_t<decltype(field)>;
-    const Field* const own = field_at<Field>(changed, place);
-    const Field* const before = field_at<Field>(base, place++);
+    const auto* const own = field_at<Field>(changed, place);
+    const auto* const before = field_at<Field>(base, place++);
     if (*own == *before) return;
     has_same = has_same && field == *before;
     field = *own;

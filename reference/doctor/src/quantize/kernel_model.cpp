@@ -293,6 +293,29 @@ std::uint64_t KernelModel::mismatches_in_place(const std::uint8_t* stored, std::
   return count;
 }
 
+std::uint64_t KernelModel::tell_in_place(std::size_t index, std::span<const std::uint8_t> codes,
+                                         std::span<const std::uint8_t> others, std::vector<std::uint64_t>* which,
+                                         std::size_t most, Unexplained* where) const {
+  const std::uint8_t* const stored = codes_in_order() + index;
+  const std::uint64_t wrong = mismatches_in_place(stored, codes, others);
+  const auto differs = [&](std::size_t i) { return !is_code(stored[i], codes[i], others[i]); };
+  if (wrong != 0 && where != nullptr) {
+    std::size_t first = 0;
+    std::size_t last = codes.size() - 1;
+    while (!differs(first)) ++first;
+    while (!differs(last)) --last;
+    where->take(index + first, source_->columns());
+    where->take(index + last, source_->columns());
+  }
+  std::uint64_t left = wrong;
+  for (std::size_t i = 0; which != nullptr && which->size() < most && left != 0; ++i) {
+    if (!differs(i)) continue;
+    which->push_back(index + i);
+    --left;
+  }
+  return wrong;
+}
+
 std::uint64_t KernelModel::code_mismatches(const Piece& piece, std::vector<std::uint64_t>* which, std::size_t most,
                                            Unexplained* where) const {
   std::array<std::uint8_t, most_at_once> codes;
@@ -304,24 +327,8 @@ std::uint64_t KernelModel::code_mismatches(const Piece& piece, std::vector<std::
     const auto own_others = std::span(others).first(part.count);
     predict(part, own, own_others);
     const std::size_t index = part.row * source_->columns() + part.column;
-    if (const std::uint8_t* const stored = codes_in_order(); stored != nullptr) {
-      const std::uint64_t wrong = mismatches_in_place(stored + index, own, own_others);
-      const auto differs = [&](std::size_t i) { return !is_code(stored[index + i], own[i], own_others[i]); };
-      if (wrong != 0 && where != nullptr) {
-        std::size_t first_wrong = 0;
-        std::size_t last_wrong = part.count - 1;
-        while (!differs(first_wrong)) ++first_wrong;
-        while (!differs(last_wrong)) --last_wrong;
-        where->take(index + first_wrong, source_->columns());
-        where->take(index + last_wrong, source_->columns());
-      }
-      count += wrong;
-      std::uint64_t left = wrong;
-      for (std::size_t i = 0; which != nullptr && which->size() < most && left != 0; ++i) {
-        if (!differs(i)) continue;
-        which->push_back(index + i);
-        --left;
-      }
+    if (codes_in_order() != nullptr) {
+      count += tell_in_place(index, own, own_others, which, most, where);
       continue;
     }
     for (std::size_t i = 0; i < part.count; ++i) {

@@ -343,10 +343,10 @@ class KernelModel {
   }
   /// Calls the hooks of that kind, with the deviation last where they take it.
   template <typename Hook, typename... Arguments>
-  void call(Hook Departure::* hook, Arguments&&... arguments) const {
+  void call(Hook Departure::* hook, Arguments&... arguments) const {
     for (const Deviation& one : deviations_) {
       if (one.departure->*hook == nullptr) continue;
-      if constexpr (std::is_invocable_v<Hook, Arguments..., const Deviation&>) {
+      if constexpr (std::is_invocable_v<Hook, Arguments&..., const Deviation&>) {
         (one.departure->*hook)(arguments..., one);
       } else {
         (one.departure->*hook)(arguments...);
@@ -413,6 +413,10 @@ class KernelModel {
   /// How many stored codes differ from predicted ones.
   [[nodiscard]] std::uint64_t mismatches_in_place(const std::uint8_t* stored, std::span<const std::uint8_t> codes,
                                                   std::span<const std::uint8_t> others) const;
+  /// The same, and tells code_mismatches() which, for elements from `index` on of the codes in order.
+  std::uint64_t tell_in_place(std::size_t index, std::span<const std::uint8_t> codes,
+                              std::span<const std::uint8_t> others, std::vector<std::uint64_t>* which, std::size_t most,
+                              Unexplained* where) const;
   void change_codes(const Piece& piece, std::span<const float> products, std::span<std::uint8_t> codes) const;
   /// The value of a scale as departures change it when it is stored; nothing where they do not.
   [[nodiscard]] std::optional<float> changed_value(const TileScale& scale, float amax) const;

@@ -23,8 +23,9 @@ struct Contradictions {
   template <typename F>
   [[nodiscard]] std::uint64_t of_piece(std::size_t number, const F& count) {
     if (pieces.size() <= number) pieces.resize(number + 1);
-    if (!pieces[number]) pieces[number] = static_cast<std::uint32_t>(count());
-    return *pieces[number];
+    std::optional<std::uint32_t>& known = pieces[number];
+    if (!known) known = static_cast<std::uint32_t>(count());
+    return *known;
   }
 };
 

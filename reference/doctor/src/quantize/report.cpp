@@ -189,6 +189,7 @@ void Search::note_scales(Diagnosis& diagnosis) const {
 
 void Search::list_explanations(Diagnosis& diagnosis) const {
   std::vector<Rank> ranks;
+  ranks.reserve(verified_.size());
   for (const Suspect& one : verified_) ranks.push_back(one.rank());
   diagnosis.tied = count_tied(ranks);
   diagnosis.is_telling = verified_.front().side->source.has_number();

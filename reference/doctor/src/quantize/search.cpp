@@ -76,25 +76,27 @@ Diagnosis Search::run() {
   stages.push_back({2, sides_.size(), false, any});
   for (const Stage& stage : stages) {
     if (&stage == &stages[1]) find_least_runs();  // which say nothing of plain hypotheses
-    const std::vector<Suspect> parents = best_of_each_kind(stage.only_expected);
-    for (int round = 0; round < most_rounds; ++round) {
-      sieve(stage, parents);
-      verify_best();
-      if (!learn()) break;
-    }
-    if (stage.changes == 2 && !stage.only_expected) try_other_recipes();
-    if (stage.changes == 1 && !stage.only_expected && stage.sides == sides_.size() && !is_zero) quantize_again(stage);
-    if (stage.changes > 0) localize();
-    const auto explains = [&] { return !verified_.empty() && verified_.front().all() == 0; };
-    if (stage.changes == 0 && !explains() && !is_zero) {
-      quantize_others();
-      if (!explains()) try_tensor_scales();
-    }
-    const bool is_explained = explains();
-    if (is_explained && verified_.front().candidate.cost < stage.most_cost) break;
+    try_stage(stage, is_zero);
+    if (is_explained() && verified_.front().candidate.cost < stage.most_cost) break;
     if (finds_nothing_written()) break;
   }
   return report();
+}
+
+void Search::try_stage(const Stage& stage, bool is_zero) {
+  const std::vector<Suspect> parents = best_of_each_kind(stage.only_expected);
+  for (int round = 0; round < most_rounds; ++round) {
+    sieve(stage, parents);
+    verify_best();
+    if (!learn()) break;
+  }
+  if (stage.changes == 2 && !stage.only_expected) try_other_recipes();
+  if (stage.changes == 1 && !stage.only_expected && stage.sides == sides_.size() && !is_zero) quantize_again(stage);
+  if (stage.changes > 0) localize();
+  if (stage.changes == 0 && !is_explained() && !is_zero) {
+    quantize_others();
+    if (!is_explained()) try_tensor_scales();
+  }
 }
 
 bool Search::is_wanted(const Stage& stage, const Candidate& candidate) const {

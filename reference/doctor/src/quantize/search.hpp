@@ -38,6 +38,9 @@ class Search {
     bool only_expected;  ///< departures from the expected recipe alone
     double most_cost;    ///< an explanation of all with less ends the search
   };
+  void try_stage(const Stage& stage, bool is_zero);
+  /// Whether the best explains all that is stored.
+  [[nodiscard]] bool is_explained() const { return !verified_.empty() && verified_.front().all() == 0; }
   void sieve(const Stage& stage, const std::vector<Suspect>& parents);
   [[nodiscard]] bool is_wanted(const Stage& stage, const Candidate& candidate) const;
   /// Offers recipes with two changes or departures, of which neither alone explains much: likely_bases().

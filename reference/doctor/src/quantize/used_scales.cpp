@@ -155,7 +155,8 @@ TileScale KernelModel::made_scale(const Recipe& recipe, const ScaleConstants& co
     if (one.departure->amax != nullptr) amax = one.departure->amax(amax, one);
   }
   TileScale scale = scale_of_amax(recipe, constants, amax);
-  call(&Departure::made, scale, ScaleRule{recipe, constants, amax});
+  const ScaleRule rule{recipe, constants, amax};
+  call(&Departure::made, scale, rule);
   return scale;
 }
 

@@ -54,7 +54,8 @@ void put_unexercised(TextStream& text, const Diagnosis& diagnosis) {
   if (kinds.empty()) return;
   text << " This tensor does not show what the kernel makes of ";
   for (std::size_t i = 0; i < kinds.size(); ++i) {
-    text << (i == 0 ? "" : i + 1 == kinds.size() ? " and " : ", ") << kinds[i];
+    if (i != 0) text << (i + 1 == kinds.size() ? " and " : ", ");
+    text << kinds[i];
   }
   text << ": exercise() makes one that does.";
 }

@@ -21,7 +21,7 @@ consteval const Row& row_named(const std::array<Row, count>& rows, std::string_v
   for (const Row& one : rows) {
     if (one.name == name) return one;
   }
-  throw "no such row";  // NOLINT(hicpp-exception-baseclass): it stops the compiler
+  throw "no such row";  // NOLINT(bugprone-std-exception-baseclass): it stops the compiler
 }
 
 }  // namespace fp8lab::doctor

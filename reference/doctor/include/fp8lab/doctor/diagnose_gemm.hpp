@@ -201,16 +201,16 @@ struct GemmProbe : ProbedPairs {
   float scale_out = 1;
 };
 /// The inputs, among those tried, that part the most pairs: at most 64 rows and columns, and `depth` elements of K; 0:
-/// the fewest that part as many, at most twice the longest promotion or range. (It is K of `inputs` where an order of K
+/// the fewest that part as many, at most twice the longest promotion or range. (It is K of `given` where an order of K
 /// or a departure is about that alone.) Throws std::invalid_argument where there are fewer than two hypotheses, or
 /// operands of more than 8 bits.
-[[nodiscard]] GemmProbe probe_gemm(std::span<const GemmExplanation> explanations, const GemmInputs& inputs,
+[[nodiscard]] GemmProbe probe_gemm(std::span<const GemmExplanation> explanations, const GemmInputs& given,
                                    std::size_t depth = 0);
 
 /// Inputs that tell where along K a first difference enters: row i of M is 0 from element (i + 1) * K / M on, rounded
 /// up to whole blocks of scales, so that the output has the GEMM over M beginnings of K. What the GEMM makes of them is
-/// diagnosed as any output. At most 64 rows and columns; `depth` elements of K, or those of `inputs` where it is 0.
+/// diagnosed as any output. At most 64 rows and columns; `depth` elements of K, or those of `given` where it is 0.
 /// Throws std::invalid_argument for operands of more than 8 bits.
-[[nodiscard]] GemmProbe prefix_probe(const GemmInputs& inputs, std::size_t depth = 0);
+[[nodiscard]] GemmProbe prefix_probe(const GemmInputs& given, std::size_t depth = 0);
 
 }  // namespace fp8lab::doctor

@@ -16,7 +16,7 @@ namespace {
 
 template <const Format& format>
 void make_for_largest_of(Recipe& rule) {
-  rule.format = format;
+  rule.format = format;  // NOLINT(readability-redundant-parentheses): there are none
 }
 
 bool is_of_8_bits_but(const SearchCase& one, const Format& format) {

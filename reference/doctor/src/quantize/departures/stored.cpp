@@ -37,7 +37,7 @@ float power_of_two(float value, const StoredRule& /*rule*/) {
 
 template <const Format& format>
 float round_stored(float value, const StoredRule& /*rule*/) {
-  return rounded_to(format, value);
+  return rounded_to(format, value);  // NOLINT(readability-redundant-parentheses): there are none
 }
 
 bool stores_what_it_makes(const ModelCase& model) { return !has_tensor_scale(model.recipe) && !is_given(model.recipe); }
@@ -215,7 +215,8 @@ std::optional<Deviation> unwritten_tail(const KernelModel& model, const StoredDu
   });
   const ScaleTail tail = tail_of_scales(places, dump.scales);
   if (!is_unwritten(tail, model)) return std::nullopt;
-  const std::uint64_t kind = !tail.word ? 0 : *tail.word == 0 ? 1 : 2;
+  std::uint64_t kind = 0;
+  if (tail.word) kind = *tail.word == 0 ? 1 : 2;
   return Deviation{.place = tail.begin, .last = kind};
 }
 

@@ -97,7 +97,7 @@ constexpr Departure tile_of_neighbor(std::string_view name, std::string_view wor
 
 template <const Format& format>
 void round_used(TileScale& scale, const Recipe& /*recipe*/, const Deviation& /*own*/) {
-  scale.factor = rounded_to(format, scale.factor);
+  scale.factor = rounded_to(format, scale.factor);  // NOLINT(readability-redundant-parentheses): there are none
 }
 
 bool uses_made_scales(const ModelCase& model, const Deviation& /*own*/) {
