@@ -158,7 +158,7 @@ float ElementGemm::accumulated(const GemmSums& sums, std::size_t entry, const El
 
 SlowGemm::SlowGemm(const GemmRecipe& recipe, const GemmGiven& given, const Operand& a, const Operand& b,
                    std::span<const float> c)
-    : recipe_(resolved(recipe, a.depth, given.tile_depth)), given_(given), a_(a), b_(b), c_(c), tiles_as_blocks_(0) {
+    : recipe_(resolved(recipe, a.depth, given.tile_depth)), given_(given), a_(a), b_(b), c_(c) {
   const std::optional<BlockScales>& blocks = recipe.model.scales;
   for (Operand* operand : {&a_, &b_}) {
     if (!operand->scales.codes.empty() && !operand->scales.type) operand->scales.type = blocks;

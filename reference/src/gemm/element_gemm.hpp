@@ -88,7 +88,7 @@ class SlowGemm {
   GemmReading reading_;
   Operand a_, b_;
   std::span<const float> c_;
-  std::size_t tiles_as_blocks_;
+  std::size_t tiles_as_blocks_ = 0;
 };
 
 }  // namespace fp8lab

@@ -21,6 +21,11 @@ double element(const Operand& operand, std::size_t row, std::size_t k) {
   return values[operand.transposed ? k * operand.rows + row : row * operand.depth + k];
 }
 
+/// Adds the products of a number with elements of b, each rounded once.
+void add_products(double factor, std::span<const double> elements, double* sums) {
+  for (std::size_t j = 0; j < elements.size(); ++j) sums[j] = std::fma(factor, elements[j], sums[j]);
+}
+
 }  // namespace
 
 Fp64Gemm::Fp64Gemm(const GemmRecipe& recipe, const Operand& a, const Operand& b)
@@ -50,8 +55,7 @@ void Fp64Gemm::chains(std::size_t first, std::size_t from, std::size_t to, std::
       for (std::size_t row = 0; row * columns < sums.size(); ++row) {
         double* const sum = &sums[row * columns + column];
         for (std::size_t k = 0; k < products; ++k) {
-          const double factor = element(a_, first + row, k0 + k);
-          for (std::size_t j = 0; j < count; ++j) sum[j] = std::fma(factor, panel[k][j], sum[j]);
+          add_products(element(a_, first + row, k0 + k), std::span(panel[k]).first(count), sum);
         }
       }
     }

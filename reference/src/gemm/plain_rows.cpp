@@ -64,7 +64,8 @@ PlainRows::PlainRows(const Operand& operand, std::span<const std::size_t> rows, 
       k_order_(reading.k_order),
       reading_(reading),
       block_scales_(operand.scales.type) {
-  if (reading.side.as_other_format) operand_.format = *format_read_for(operand.format);
+  const std::optional<Format> other_format = format_read_for(operand.format);
+  if (reading.side.as_other_format && other_format) operand_.format = *other_format;
   if (reading.tiles_as_blocks != 0) block_scales_ = {e8m0, static_cast<int>(reading.tiles_as_blocks)};
   if (block_scales_) {
     block_ = static_cast<std::size_t>(block_scales_->block);
@@ -130,14 +131,22 @@ void PlainRows::gather(std::span<const Element> from, std::vector<Element>& to) 
 std::pair<std::size_t, std::size_t> PlainRows::scale_place(std::size_t row, std::size_t column, std::size_t down,
                                                            std::size_t along) const {
   const bool wraps = reading_.side.wraps;
+  const auto before = [wraps](std::size_t i, std::size_t count) {
+    if (i != 0) return i - 1;
+    return wraps ? count - 1 : 0;
+  };
+  const auto after = [wraps](std::size_t i, std::size_t count) {
+    if (i + 1 < count) return i + 1;
+    return wraps ? 0 : i;
+  };
   switch (reading_.side.place) {
     case ScalePlace::own:
     case ScalePlace::other_operand: break;
     case ScalePlace::first: return {row, 0};
-    case ScalePlace::previous: return {row, column != 0 ? column - 1 : wraps ? along - 1 : 0};
-    case ScalePlace::next: return {row, column + 1 < along ? column + 1 : wraps ? 0 : column};
-    case ScalePlace::previous_row: return {row != 0 ? row - 1 : wraps ? down - 1 : 0, column};
-    case ScalePlace::next_row: return {row + 1 < down ? row + 1 : wraps ? 0 : row, column};
+    case ScalePlace::previous: return {row, before(column, along)};
+    case ScalePlace::next: return {row, after(column, along)};
+    case ScalePlace::previous_row: return {before(row, down), column};
+    case ScalePlace::next_row: return {after(row, down), column};
     case ScalePlace::first_of_four: return {row, column / 4 * 4};
     case ScalePlace::stored_turned: {
       const std::size_t index = row * along + column;
@@ -258,7 +267,7 @@ float PlainRows::tile_scale(std::size_t entry, std::size_t k) const {
     case ScaleWord::without_mantissa: return std::bit_cast<float>(std::bit_cast<std::uint32_t>(own) & 0x7F800000U);
     case ScaleWord::halved: return own / 2;
     case ScaleWord::byte_of_float32: {
-      const std::uint32_t word = std::bit_cast<std::uint32_t>(values[at / 4]);
+      const auto word = std::bit_cast<std::uint32_t>(values[at / 4]);
       return decode(e8m0, word >> (at % 4 * 8) & 0xFFU);
     }
   }

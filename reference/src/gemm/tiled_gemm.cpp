@@ -159,6 +159,7 @@ void TiledGemm::rows(std::size_t first, std::size_t count, std::span<float> out)
   const bool scalar = !vector_ || (tiny && scalar_if_tiny_);
   const std::unique_ptr<RowBlock> block = (scalar ? scalar_ : vector_)->rows(first, count, tiny);
   std::vector<Tile> ranges;
+  ranges.reserve(ranges_.size());
   for (std::size_t r = 0; r < ranges_.size(); ++r) ranges.emplace_back(count, promote_k_ != 0);
   for (std::size_t tile = 0; tile * tile_columns < columns; ++tile) {
     for (std::size_t r = 0; r < ranges_.size(); ++r) {

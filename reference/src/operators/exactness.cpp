@@ -127,7 +127,7 @@ bool is_exact_on_hopper(const Exactness& row) {
       "activation", "activation_backward", "layernorm", "layernorm_backward", "rmsnorm",  "rmsnorm_backward",
       "softmax",    "softmax_backward",    "rope",      "rope_backward",      "moe_topk", "moe_topk_backward",
       "moe_scores", "adam_update",         "l2norm"};
-  return row.exact || std::find(with_functions.begin(), with_functions.end(), row.function) != with_functions.end();
+  return row.exact || std::ranges::find(with_functions, row.function) != with_functions.end();
 }
 
 }  // namespace fp8lab

@@ -80,7 +80,7 @@ class MaskRoutes {
     if (n < 0 || std::cmp_greater(n, at_.experts)) {
       refuse("map has ", n, " rows of token ", token, ", and there are ", at_.experts, " experts");
     }
-    for (std::size_t k = 0; k < static_cast<std::size_t>(n); ++k) {
+    for (std::size_t k = 0; std::cmp_less(k, n); ++k) {
       const std::int32_t expert = entry(token, at_.experts + k);
       if (expert < 0 || std::cmp_greater_equal(expert, at_.experts)) {
         refuse("map has expert ", expert, ", and there are ", at_.experts);
@@ -236,7 +236,8 @@ void unpermute_rows_by_mask(FloatSpan x, std::size_t columns, const MaskedRows& 
   check_apart_from_output("x", x, "out", out);
   const std::vector<float> weights = probabilities_of(probabilities, routes.tokens(), at.experts);
   parallel_for(routes.tokens(), threads, [&](std::size_t first, std::size_t last) {
-    std::vector<float> sums(padded(columns)), row(padded(columns));
+    std::vector<float> sums(padded(columns));
+    std::vector<float> row(padded(columns));
     for (std::size_t token = first; token < last; ++token) {
       checkpoint();
       std::ranges::fill(sums, 0.0F);
@@ -269,7 +270,9 @@ void unpermute_rows_by_mask_backward(FloatSpan grad, FloatSpan x, std::size_t co
   const std::vector<float> weights = wide_values(probabilities);
   std::vector<float> of_weights(padded(places));
   parallel_for(routes.tokens(), threads, [&](std::size_t first, std::size_t last) {
-    std::vector<float> of_token(padded(columns)), row(padded(columns)), sums(mask_gradient_sums);
+    std::vector<float> of_token(padded(columns));
+    std::vector<float> row(padded(columns));
+    std::vector<float> sums(mask_gradient_sums);
     for (std::size_t token = first; token < last; ++token) {
       checkpoint();
       read_tensor(grad, token * columns, columns, of_token.data());
@@ -312,7 +315,7 @@ std::vector<std::int32_t> chunk_map(std::span<const std::int64_t> counts, std::s
   std::iota(map.begin(), map.end(), 0);  // of the rows behind all chunks
   std::size_t row = 0;
   for (std::size_t chunk = 0; chunk < counts.size(); ++chunk) {
-    for (std::size_t i = 0; i < static_cast<std::size_t>(counts[chunk]); ++i) {
+    for (std::size_t i = 0; std::cmp_less(i, counts[chunk]); ++i) {
       map[row++] = static_cast<std::int32_t>(starts[chunk] + i);
     }
   }

@@ -150,69 +150,103 @@ struct NormGradientCall {
 };
 
 /// The gradients in the order in which a device's kernel adds up.
-void device_gradient(const NormGradientCall& call, int threads) {
-  const MatrixView& x = *call.x;
-  const NormGradientOrder order(call.kind(), x, *call.gamma, *call.grad);
-  const std::size_t columns = x.columns();
-  const std::size_t stride = padded(columns);
-  const float inverse = inverse_of_columns(x);
-  const DefaultEnvironment environment;
-  const RowFunctions loops = row_functions();
-  const NormRow g = gamma_row(*call.parameters, *call.gamma);
-  std::vector<float> of_gamma(order.blocks() * stride);
-  std::vector<float> of_beta(call.dbeta ? of_gamma.size() : 0);
+class DeviceGradient {
+ public:
+  explicit DeviceGradient(const NormGradientCall& call)
+      : call_(call),
+        order_(call.kind(), *call.x, *call.gamma, *call.grad),
+        columns_(call.x->columns()),
+        stride_(padded(columns_)),
+        inverse_(inverse_of_columns(*call.x)),
+        loops_(row_functions()),
+        gamma_(gamma_row(*call.parameters, *call.gamma)),
+        of_gamma_(order_.blocks() * stride_),
+        of_beta_(call.dbeta ? of_gamma_.size() : 0) {}
 
-  parallel_for(order.blocks(), threads, [&](std::size_t first_block, std::size_t last_block) {
-    NormGradientRows rows(columns);
-    std::vector<float> gamma_sums;
-    std::vector<float> beta_sums;
-    // 1. A row's gradient, and the sums over the rows of a warp.
-    const auto add_row = [&](std::size_t i, std::size_t warp) {
-      checkpoint();
-      read_piece(x, i * columns, columns, rows.x.data());
-      read_piece(*call.grad, i * columns, columns, rows.grad.data());
-      if (call.add != nullptr) read_piece(*call.add, i * columns, columns, rows.add.data());
-      loops.normalize(rows.x.data(), call.dbeta ? &call.mean[i] : nullptr, call.rsigma[i], stride, rows.y.data());
-      clear_padding(rows.y, columns);
-      float* const of_warp = gamma_sums.data() + warp * stride;
-      if (order.rounds_products()) std::copy_n(of_warp, stride, rows.earlier.begin());
-      loops.norm_gradient_sums(rows.grad.data(), rows.y.data(), g.data(), stride, rows.dy.data(), of_warp,
-                               call.dbeta ? beta_sums.data() + warp * stride : nullptr);
-      for (std::size_t j = 0; order.rounds_products() && j < columns; ++j) {
-        if (order.is_fused(j, call.parameters->zero_centered_gamma)) continue;
-        of_warp[j] = rows.earlier[j] + rows.grad[j] * rows.y[j];
-      }
-      const float of_dy_y =
-          order.sum_of_row([&](std::size_t j, float sum) { return std::fma(rows.dy[j], rows.y[j], sum); });
-      if (call.dbeta) {
-        const NormSums sums{order.sum_of_row([&](std::size_t j, float sum) { return sum + rows.dy[j]; }), of_dy_y};
-        (order.has_means() ? loops.layernorm_gradient_of_means : loops.layernorm_gradient)(
-            rows.dy.data(), rows.y.data(), sums, inverse, call.rsigma[i], stride, rows.x.data());
-      } else {
-        loops.rmsnorm_gradient(rows.dy.data(), rows.y.data(), call.add == nullptr ? nullptr : rows.add.data(), of_dy_y,
-                               inverse, call.rsigma[i], stride, rows.x.data());
-      }
-      write_piece(rows.x.data(), columns, call.dx, i * columns);
-    };
-    // 2. The sums of blocks.
-    const std::size_t warps = order.rows_of_block();
+  [[nodiscard]] std::size_t blocks() const { return order_.blocks(); }
+
+  /// Writes the gradients of those blocks' rows, and keeps the blocks' sums. Threads may do so for blocks of their own.
+  void add_blocks(std::size_t first_block, std::size_t last_block) {
+    NormGradientRows rows(columns_);
+    WarpSums sums_of_warps;
+    const std::size_t warps = order_.rows_of_block();
     for (std::size_t block = first_block; block < last_block; ++block) {
-      gamma_sums.assign(warps * stride, 0.0F);
-      beta_sums.assign(call.dbeta ? warps * stride : 0, 0.0F);
-      for (std::size_t first = block * warps; first < x.rows(); first += order.blocks() * warps) {
-        for (std::size_t warp = 0; warp < warps && first + warp < x.rows(); ++warp) add_row(first + warp, warp);
+      sums_of_warps.gamma.assign(warps * stride_, 0.0F);
+      sums_of_warps.beta.assign(call_.dbeta ? warps * stride_ : 0, 0.0F);
+      for (std::size_t first = block * warps; first < call_.x->rows(); first += order_.blocks() * warps) {
+        const std::size_t count = std::min(warps, call_.x->rows() - first);
+        for (std::size_t warp = 0; warp < count; ++warp) add_row(first + warp, warp, rows, sums_of_warps);
       }
-      order.sum_of_block(gamma_sums, std::span(of_gamma).subspan(block * stride, columns));
-      if (call.dbeta) order.sum_of_block(beta_sums, std::span(of_beta).subspan(block * stride, columns));
+      order_.sum_of_block(sums_of_warps.gamma, std::span(of_gamma_).subspan(block * stride_, columns_));
+      if (call_.dbeta) {
+        order_.sum_of_block(sums_of_warps.beta, std::span(of_beta_).subspan(block * stride_, columns_));
+      }
     }
-  });
-  // 3. The sums of all.
-  NormRow total(stride);
-  order.sum_of_blocks(of_gamma, std::span(total).first(columns));
-  write_piece(total.data(), columns, call.dgamma, 0);
-  if (!call.dbeta) return;
-  order.sum_of_blocks(of_beta, std::span(total).first(columns));
-  write_piece(total.data(), columns, *call.dbeta, 0);
+  }
+
+  /// Writes the sums of all blocks.
+  void write_sums() const {
+    NormRow total(stride_);
+    order_.sum_of_blocks(of_gamma_, std::span(total).first(columns_));
+    write_piece(total.data(), columns_, call_.dgamma, 0);
+    if (!call_.dbeta) return;
+    order_.sum_of_blocks(of_beta_, std::span(total).first(columns_));
+    write_piece(total.data(), columns_, *call_.dbeta, 0);
+  }
+
+ private:
+  /// The sums of dgamma and dbeta over the rows of each warp.
+  struct WarpSums {
+    std::vector<float> gamma, beta;
+  };
+
+  void add_row(std::size_t i, std::size_t warp, NormGradientRows& rows, WarpSums& sums_of_warps) const {
+    checkpoint();
+    read_piece(*call_.x, i * columns_, columns_, rows.x.data());
+    read_piece(*call_.grad, i * columns_, columns_, rows.grad.data());
+    if (call_.add != nullptr) read_piece(*call_.add, i * columns_, columns_, rows.add.data());
+    loops_.normalize(rows.x.data(), call_.dbeta ? &call_.mean[i] : nullptr, call_.rsigma[i], stride_, rows.y.data());
+    clear_padding(rows.y, columns_);
+    // 1. The sums over the rows of the warp.
+    float* const of_warp = sums_of_warps.gamma.data() + warp * stride_;
+    if (order_.rounds_products()) std::copy_n(of_warp, stride_, rows.earlier.begin());
+    loops_.norm_gradient_sums(rows.grad.data(), rows.y.data(), gamma_.data(), stride_, rows.dy.data(), of_warp,
+                              call_.dbeta ? sums_of_warps.beta.data() + warp * stride_ : nullptr);
+    for (std::size_t j = 0; order_.rounds_products() && j < columns_; ++j) {
+      if (order_.is_fused(j, call_.parameters->zero_centered_gamma)) continue;
+      of_warp[j] = rows.earlier[j] + rows.grad[j] * rows.y[j];
+    }
+    // 2. The row's gradient.
+    const float of_dy_y =
+        order_.sum_of_row([&](std::size_t j, float sum) { return std::fma(rows.dy[j], rows.y[j], sum); });
+    if (call_.dbeta) {
+      const NormSums sums{order_.sum_of_row([&](std::size_t j, float sum) { return sum + rows.dy[j]; }), of_dy_y};
+      (order_.has_means() ? loops_.layernorm_gradient_of_means : loops_.layernorm_gradient)(
+          rows.dy.data(), rows.y.data(), sums, inverse_, call_.rsigma[i], stride_, rows.x.data());
+    } else {
+      loops_.rmsnorm_gradient(rows.dy.data(), rows.y.data(), call_.add == nullptr ? nullptr : rows.add.data(), of_dy_y,
+                              inverse_, call_.rsigma[i], stride_, rows.x.data());
+    }
+    write_piece(rows.x.data(), columns_, call_.dx, i * columns_);
+  }
+
+  const NormGradientCall& call_;
+  NormGradientOrder order_;
+  std::size_t columns_;
+  std::size_t stride_;
+  float inverse_;
+  RowFunctions loops_;
+  NormRow gamma_;
+  std::vector<float> of_gamma_;  // the sums of blocks
+  std::vector<float> of_beta_;
+};
+
+void device_gradient(const NormGradientCall& call, int threads) {
+  const DefaultEnvironment environment;
+  DeviceGradient gradient(call);
+  parallel_for(gradient.blocks(), threads,
+               [&](std::size_t first, std::size_t last) { gradient.add_blocks(first, last); });
+  gradient.write_sums();
 }
 
 /// The order of a device's kernel, where its functions are asked for.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "fp8lab/formats/matrix_view.hpp"
@@ -15,7 +16,7 @@
 namespace fp8lab {
 
 /// Which of the families of kernels.
-enum class NormGradientKind { layernorm, rmsnorm, rmsnorm_add };
+enum class NormGradientKind : std::uint8_t { layernorm, rmsnorm, rmsnorm_add };
 
 /// A kernel: how its warps share the rows and columns of a matrix. Blocks take turns: block b has rows b rows_of_block
 /// to (b + 1) rows_of_block - 1, a row for each of four warps or one row for all, then those that lie

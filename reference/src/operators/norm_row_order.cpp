@@ -135,7 +135,8 @@ float NormRowOrder::total(std::vector<float> lanes) const {
 /// The moments in a tuned kernel with several warps, of which each has its own.
 RowMoments NormRowOrder::moments_of_warps(std::span<const float> row) const {
   const std::size_t count = warps_ * blocks_;
-  const auto count_of_warp = static_cast<float>(row.size() / count);
+  const std::size_t of_warp = row.size() / count;
+  const auto count_of_warp = static_cast<float>(of_warp);
   const auto warp_of = [&](std::size_t i) { return i / (per_lane_ * warp_size) % count; };
   const auto sums = [&](std::vector<float> all, std::size_t warp) {
     return sum_of_partners(std::span(all).subspan(warp * warp_size, warp_size));

@@ -210,7 +210,8 @@ std::vector<float> cublaslt_row_sums(const MatrixView& x, bool after_gelu) {
   const DefaultEnvironment environment;
   if (after_gelu) return sums_of_blocks_in_order(x, 32);
   const bool has_few = x.rows() <= 160 || x.columns() > 1024;
-  const std::size_t places = has_few ? 16 : x.rows() <= 2048 ? 64 : 128;
+  const std::size_t many = x.rows() <= 2048 ? 64 : 128;
+  const std::size_t places = has_few ? 16 : many;
   AddedRows rows(x);
   std::vector<ColumnSums> parts(places, rows.zeros());
   for (std::size_t i = 0; i < x.rows(); ++i) {
@@ -240,7 +241,8 @@ std::size_t cast_transpose_thread_rows(const CastTransposeKernel& kernel, std::s
 }
 
 std::vector<float> cast_transpose_row_sums(const MatrixView& x, const CastTransposeKernel& kernel) {
-  constexpr std::size_t warps = 8, turns = 4;
+  constexpr std::size_t warps = 8;
+  constexpr std::size_t turns = 4;
   check_kernel_floats("x", x);
   const std::size_t of_thread = cast_transpose_thread_rows(kernel, x.rows(), x.columns());
   const DefaultEnvironment environment;

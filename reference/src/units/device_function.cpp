@@ -34,6 +34,13 @@ SpecialUnits units_of_build(const DeviceBuild& build) {
   refuse("the special function unit of ", name_of(build.chip), " is not known; units of correctly_rounded stand in");
 }
 
+/// The division that flags ask for, of three.
+template <typename Step>
+Step division_under(const DeviceFlags& flags, Step fast, Step rounded, Step full) {
+  if (flags.fast_math) return fast;
+  return flags.prec_div ? rounded : full;
+}
+
 /// Calls call(step) with the step that computes a function under flags.
 template <typename Steps, typename Call>
 void with_device_step(DeviceFunction function, const DeviceFlags& flags, const Steps& steps, const Call& call) {
@@ -51,13 +58,12 @@ void with_device_step(DeviceFunction function, const DeviceFlags& flags, const S
     case DeviceFunction::erff: return call(of(&Steps::erff));
     case DeviceFunction::rsqrtf: return call(of(&Steps::rsqrtf));
     case DeviceFunction::divide:
-      return call(of_two(fast ? &Steps::fast_divide : flags.prec_div ? &Steps::rounded_divide : &Steps::full_divide));
+      return call(of_two(division_under(flags, &Steps::fast_divide, &Steps::rounded_divide, &Steps::full_divide)));
     case DeviceFunction::fast_divide: return call(of_two(&Steps::fast_divide));
     case DeviceFunction::rounded_divide: return call(of_two(&Steps::rounded_divide));
     case DeviceFunction::reciprocal:
-      return call(of(fast             ? &Steps::fast_reciprocal
-                     : flags.prec_div ? &Steps::rounded_reciprocal
-                                      : &Steps::full_reciprocal));
+      return call(
+          of(division_under(flags, &Steps::fast_reciprocal, &Steps::rounded_reciprocal, &Steps::full_reciprocal)));
     case DeviceFunction::rounded_reciprocal: return call(of(&Steps::rounded_reciprocal));
     case DeviceFunction::logf: return call(of(fast ? &Steps::fast_logf : &Steps::logf));
     case DeviceFunction::fast_logf: return call(of(&Steps::fast_logf));

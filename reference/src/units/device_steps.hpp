@@ -17,6 +17,7 @@
 
 namespace fp8lab {
 
+// NOLINTBEGIN(modernize-use-std-numbers): each constant is the library's word, the nearest float32 or not
 template <Subnormals kSubnormals>
 class DeviceSteps {
  public:
@@ -322,5 +323,6 @@ class DeviceSteps {
     return quadrant / 2 % 2 == 1 ? fused(y, -1, 0) : y;
   }
 };
+// NOLINTEND(modernize-use-std-numbers)
 
 }  // namespace fp8lab

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "fp8lab/formats/encode.hpp"
@@ -183,7 +184,7 @@ std::uint32_t logarithm(std::uint32_t word, Subnormals subnormals) {
   const bool is_subnormal = magnitude != 0 && magnitude <= mantissa_mask;
   if (!is_subnormal || subnormals == Subnormals::flushed) return flushed_logarithm(word);
   if (word != magnitude) return nan_word;
-  const std::uint32_t scaled = std::bit_cast<std::uint32_t>(std::bit_cast<float>(word) * 0x1p24F);
+  const auto scaled = std::bit_cast<std::uint32_t>(std::bit_cast<float>(word) * 0x1p24F);
   return std::bit_cast<std::uint32_t>(std::bit_cast<float>(flushed_logarithm(scaled)) - 24.0F);
 }
 
@@ -194,16 +195,17 @@ std::uint32_t flushed_power(std::uint32_t word) {
   if (magnitude >= std::bit_cast<std::uint32_t>(256.0F)) return is_negative ? 0 : infinity_word;
   const auto cut = static_cast<std::int64_t>(static_cast<double>(std::bit_cast<float>(magnitude)) * 0x1p23);
   const bool has_fraction = (cut & mantissa_mask) != 0;
-  const std::int64_t fixed = !is_negative ? cut : has_fraction ? ~cut : -cut;
+  std::int64_t fixed = cut;
+  if (is_negative) fixed = has_fraction ? ~cut : -cut;
   const auto fraction = static_cast<std::uint32_t>(fixed) & mantissa_mask;
   return word_of(static_cast<int>(fixed >> mantissa_bits), interpolated_mantissa(hopper::ex2, fraction),
                  Subnormals::flushed);
 }
 /// Without .ftz the power is the square of that of the half, where it may be subnormal.
 std::uint32_t power(std::uint32_t word, Subnormals subnormals) {
-  const float x = std::bit_cast<float>(word);
+  const auto x = std::bit_cast<float>(word);
   if (subnormals == Subnormals::flushed || x >= -126.0F) return flushed_power(word);
-  const float of_half = std::bit_cast<float>(flushed_power(std::bit_cast<std::uint32_t>(x * 0.5F)));
+  const auto of_half = std::bit_cast<float>(flushed_power(std::bit_cast<std::uint32_t>(x * 0.5F)));
   return std::bit_cast<std::uint32_t>(of_half * of_half);
 }
 
@@ -218,10 +220,9 @@ std::uint32_t part_of_turn(std::uint32_t magnitude) {
   const int shift = static_cast<int>(turns >> mantissa_bits) - 127 - mantissa_bits + turn_bits;
   const std::uint64_t significand =
       (turns & mantissa_mask) | (mantissa_mask + 1);  // of what is subnormal, no bit is left
-  const std::uint64_t parts = shift >= turn_bits ? 0
-                              : shift >= 0       ? significand << shift
-                              : shift > -64      ? significand >> -shift
-                                                 : 0;
+  std::uint64_t parts = 0;
+  if (shift >= 0 && shift < turn_bits) parts = significand << shift;
+  if (shift < 0 && shift > -64) parts = significand >> -shift;
   return static_cast<std::uint32_t>(parts & ((1U << turn_bits) - 1));
 }
 /// The sine, which is negative in the second half of a turn; `quarters` before x for the cosine. In every other quarter
@@ -242,7 +243,7 @@ std::uint32_t tangent(std::uint32_t word) {
   const std::uint32_t magnitude = word & ~sign_bit;
   const int binade = static_cast<int>(magnitude >> mantissa_bits) - 127 - hopper::first_tanh_exponent;
   if (binade < 0) return word;  // subnormal numbers, too
-  if (binade >= static_cast<int>(hopper::tanh_binades.size())) return (word & sign_bit) | 0x3F800000U;
+  if (std::cmp_greater_equal(binade, hopper::tanh_binades.size())) return (word & sign_bit) | 0x3F800000U;
   const auto [first_segment, segment_bits] = hopper::tanh_binades.at(static_cast<std::size_t>(binade));
   constexpr int rest_bits = 17;
   const hopper::Table table{std::span(hopper::tanh_segments).subspan(static_cast<std::size_t>(first_segment)),
@@ -294,7 +295,7 @@ std::uint32_t special_element(SpecialUnits units, const SpecialInstruction& inst
   const auto bits = static_cast<std::uint16_t>(element);
   const bool is_half = instruction.type == SpecialType::f16;
   const float x = is_half ? widened(Half{bits}) : widened(BFloat16{bits});
-  const float y = std::bit_cast<float>(
+  const auto y = std::bit_cast<float>(
       special_word(units, instruction.function, instruction.subnormals, std::bit_cast<std::uint32_t>(x)));
   if (y != y) return 0x7FFFU;
   CastPolicy policy = cuda_nosat_policy;
