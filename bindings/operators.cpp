@@ -341,6 +341,11 @@ std::size_t run_cast_transpose_thread_rows(std::size_t rows, std::size_t columns
   return cast_transpose_thread_rows(kernel_of(kernel), rows, columns);
 }
 
+void run_add_group_bias(const TypedArray& x, const TypedArray& bias, const Array<std::int64_t>& offsets,
+                        const Array<float>& scales, const TypedArray& out, int threads) {
+  const FloatOutput to = output_of(out);
+  released(add_group_bias, view_of(x), view_of(bias), view(offsets), view(scales), to, threads);
+}
 void run_group_bias_gradient(const TypedArray& grad, const Array<std::int64_t>& offsets, Array<float> dbias,
                              int threads) {
   released(group_bias_gradient, view_of(grad), view(offsets), mutable_view(dbias), threads);
@@ -625,6 +630,8 @@ void bind_optimizers(py::module_& module) {
   module.def("torch_row_sums", &run_torch_row_sums, py::arg("x"), py::arg("offset"), py::arg("multiprocessors"));
   module.def("cublaslt_row_sums", &run_cublaslt_row_sums, py::arg("x"), py::arg("after_gelu"));
   module.def("cast_transpose_row_sums", &run_cast_transpose_row_sums, py::arg("x"), py::arg("kernel"));
+  module.def("add_group_bias", &run_add_group_bias, py::arg("x"), py::arg("bias"), py::arg("offsets").noconvert(),
+             py::arg("scales").noconvert(), py::arg("out"), py::arg("threads"));
   module.def("group_bias_gradient", &run_group_bias_gradient, py::arg("grad"), py::arg("offsets").noconvert(),
              py::arg("dbias").noconvert(), py::arg("threads"));
   module.def("scaled_group_bias_gradient", &run_scaled_group_bias_gradient, py::arg("grad"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of the biases of groups of rows, as a mixture of experts has them; ``fp8lab.operators`` offers them."""
+"""Biases of groups of rows, as a mixture of experts has them, and their gradients; ``fp8lab.operators`` has them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,51 @@ import numpy as np
 from fp8lab import _core
 from fp8lab._arrays import Array, as_float32, check_threads, copied
 from fp8lab._entry import guard as _guard
-from fp8lab._operator_arrays import Typed, as_integers, as_rows_like
+from fp8lab._operator_arrays import Typed, apart_from, as_integers, as_rows_like, result_of
 from fp8lab._permutation import _float_rows
 
-__all__ = ["group_bias_gradient", "scaled_group_bias_gradient"]
+__all__ = ["add_group_bias", "group_bias_gradient", "scaled_group_bias_gradient"]
+
+
+def add_group_bias(
+    x: Any, bias: Any, offsets: Any, *, scales: Any = None, threads: int | None = None, out: Array | None = None
+) -> Array:
+    """Rows plus the bias of their group, or that times a factor of each row.
+
+    Parameters
+    ----------
+    x : array of float32, float16 or bfloat16, (rows, columns)
+    bias : array of float32, float16 or bfloat16, (groups, columns)
+    offsets : array of integers, (groups + 1,)
+        As for ``group_bias_gradient``; rows of no group stay as they are.
+    scales : array of float32, (rows,), optional
+        Row i has ``bias[g] * scales[i]`` added, a multiply-add that is rounded once.
+    threads : int, optional
+        All cores if left out, and one for a call of microseconds; no result depends on it.
+    out : ndarray of x's type, (rows, columns), optional
+
+    Returns
+    -------
+    ndarray of x's type, (rows, columns)
+        Sums of float32, rounded to x's type.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As ``group_bias_gradient``.
+
+    Source: Transformer Engine 2.20, ``common/gemm/cublaslt_grouped_gemm.cu``, whose kernel adds to a product that is
+    rounded already.
+    """
+    rows, starts = _groups(x, offsets, "x")
+    shape = rows[0].shape
+    biases = as_rows_like(bias, "bias", (len(starts) - 1, shape[1]), "groups of offsets and columns of x")
+    factors = np.empty(0, np.float32) if scales is None else as_float32(scales, "scales", (shape[0],))
+    result, words = result_of(out, shape, None, rows[1])
+    biases, own = apart_from(biases, words, same=False), apart_from((factors, "float32"), words, same=False)[0]
+    number = check_threads(threads, rows[0].size)
+    _core.add_group_bias(apart_from(rows, words), biases, starts, own, words, number)
+    return result
 
 
 def group_bias_gradient(grad: Any, offsets: Any, *, dbias: Any = None, threads: int | None = None) -> Array:
@@ -97,14 +138,14 @@ def scaled_group_bias_gradient(
     return made, of_scales
 
 
-def _groups(grad: Any, offsets: Any) -> tuple[Typed, Array]:
-    rows = _float_rows(grad, "grad")
+def _groups(x: Any, offsets: Any, argument: str = "grad") -> tuple[Typed, Array]:
+    rows = _float_rows(x, argument)
     array = as_integers(offsets, "offsets")
     if array.ndim != 1 or array.size < 2:
         raise ValueError(f"offsets must have shape (groups + 1,), and there is at least one group, not {array.shape}")
     most = rows[0].shape[0]
     if int(array[0]) < 0 or bool((array[1:] < array[:-1]).any()) or int(array[-1]) > most:
-        raise ValueError(f"offsets must ascend from 0 or more to at most the {most} rows of grad")
+        raise ValueError(f"offsets must ascend from 0 or more to at most the {most} rows of {argument}")
     return rows, copied(array, np.int64)
 
 

@@ -492,6 +492,9 @@ CALLS = {
     "operators.moe_sort_chunks": (
         fp8lab.operators.moe_sort_chunks, {"x": WIDE, "map": np.arange(32, dtype=np.int32)[::-1].copy(), "back": True},
     ),
+    "operators.add_group_bias": (
+        fp8lab.operators.add_group_bias, {"x": WIDE, "bias": WIDE[:2], "offsets": [0, 20, 32], "scales": WIDE[:, 0].copy()},
+    ),
     "operators.group_bias_gradient": (
         fp8lab.operators.group_bias_gradient, {"grad": WIDE, "offsets": [0, 20, 32], "dbias": np.ones((2, 32), np.float32)},
     ),

@@ -710,6 +710,14 @@ def test_biases_of_groups_have_sums_of_their_rows(dtype):
     for one, row in zip(rows, bias.astype(np.float64)):
         expected[one] = wide[one] @ row
     assert np.array_equal(of_scales, expected + 3) and (given == 3).all()
+    added = np.zeros((70, 33))
+    for one, row in zip(rows, bias.astype(np.float64)):
+        added[one] = row
+    made = operators.add_group_bias(grad, bias, offsets, threads=2)
+    assert made.dtype == dtype and np.array_equal(made, (wide + added).astype(dtype))
+    place = grad.copy()
+    assert operators.add_group_bias(place, bias, offsets, scales=scales, out=place) is place
+    assert np.array_equal(place, (wide + added * scales[:, None]).astype(dtype))
 
 
 def test_what_groups_of_rows_must_be():

@@ -366,32 +366,57 @@ def _members(tensor: Any) -> list[Any]:
     return list(tensor) if isinstance(tensor, (list, tuple)) else list(tensor.split_into_quantized_tensors())
 
 
-def _multiply(
-    a: Any, transa: bool, b: Any, transb: bool, out: Any, bias: Any, scale: Any, alpha: Any, beta: Any, splits: bool
-) -> Any:
+def _multiply(a: Any, transa: bool, b: Any, transb: bool, out: Any, alpha: Any, beta: Any, splits: bool) -> Any:
     """A GEMM for each pair of members, into each member of the output."""
-    if scale is not None:
-        raise NotImplementedError("a grouped GEMM with bias_scale is not provided by fp8lab.te: scale the bias before")
     rights, lefts, outs = _members(a), _members(b), _members(out)
-    biases = [None] * len(outs) if bias is None else [one.reshape(-1) for one in _members(bias)]
     alphas, betas = (values.detach().reshape(-1).tolist() for values in (alpha, beta))
     for i, (right, left, result) in enumerate(zip(rights, lefts, outs)):
         times, keeps = alphas[i % len(alphas)], betas[i % len(betas)]
         if result.numel():
             generic_gemm(
-                right, transa, left, transb, result, None, result.dtype, biases[i], None, False, None, False, None, 0,
+                right, transa, left, transb, result, None, result.dtype, None, None, False, None, False, None, 0,
                 keeps != 0, splits, alpha=times, beta=keeps,
             )  # fmt: skip
     return out
+
+
+def _add_biases(out: Any, bias: Any, scale: Any) -> None:
+    """A kernel of its own adds biases to products that are rounded already."""
+    rows, outs, biases = out.logical_shape[0], _members(out), _members(bias)
+    if len(biases) != len(outs) or any(one.dtype != outs[0].dtype for one in biases):
+        raise RuntimeError(f"bias must be {len(outs)} tensors of {outs[0].dtype}, as the output is")
+    if scale is not None and (scale.dtype != torch.float32 or scale.shape != (rows,)):
+        raise RuntimeError(f"bias_scale must be float32 of shape ({rows},), not {scale.dtype} of {tuple(scale.shape)}")
+    values = out.rowwise_data.detach().view(rows, -1)
+    starts = [0, *itertools.accumulate(one.shape[0] for one in outs)]
+    made = operators().add_group_bias(
+        values, torch.stack([one.detach().reshape(-1) for one in biases]), starts,
+        scales=None if scale is None else scale.detach(), threads=threads(),
+    )  # fmt: skip
+    values.copy_(as_tensor(made))
 
 
 def te_general_grouped_gemm_for_grouped_tensor(
     A: Any, transa: bool, B: Any, transb: bool, D: Any, bias: Any, bias_scale: Any, alpha: Any, beta: Any,
     workspace_setup: Any, workspace_cublas: Any, use_split_accumulator: bool, math_sm_count: int,
 ) -> Any:  # fmt: skip
-    """A and B are grouped tensors, and so is the output."""
-    return _multiply(A, transa, B, transb, D, bias, bias_scale, alpha, beta, use_split_accumulator)
+    """A and B are grouped tensors, and so is the output; A may be a list."""
+    if bias_scale is not None and bias is None:
+        raise RuntimeError("bias_scale needs a bias")
+    _multiply(A, transa, B, transb, D, alpha, beta, use_split_accumulator)
+    if bias is not None:
+        _add_biases(D, bias, bias_scale)
+    return D
 
 
 te_general_grouped_gemm_for_discrete_in = te_general_grouped_gemm_for_grouped_tensor
-te_general_grouped_gemm_for_discrete_out = te_general_grouped_gemm_for_grouped_tensor
+
+
+def te_general_grouped_gemm_for_discrete_out(
+    A: Any, transa: bool, B: Any, transb: bool, D: Any, bias: Any, bias_scale: Any, alpha: Any, beta: Any,
+    workspace_setup: Any, workspace_cublas: Any, use_split_accumulator: bool, math_sm_count: int,
+) -> Any:  # fmt: skip
+    """A and B are grouped tensors, and the output is a list of tensors."""
+    if bias is not None:
+        raise RuntimeError("Bias is not supported for discrete output grouped GEMM.")
+    return _multiply(A, transa, B, transb, D, alpha, beta, use_split_accumulator)

@@ -99,6 +99,7 @@ constexpr std::array rows{
     Exactness{"moe_mask_unpermute_probabilities", "", true, copies},
     Exactness{"moe_chunk_map", "", true, copies},
     Exactness{"moe_sort_chunks", "", true, copies},
+    Exactness{"add_group_bias", "", true, ieee_steps},
     Exactness{"group_bias_gradient", "", false, atomic_sums, 450, 0, 0.024, group},
     Exactness{"scaled_group_bias_gradient", "", false, atomic_sums, 750, 0, 0.036, scaled_group},
     Exactness{"pad_rows", "", true, copies},

@@ -1114,6 +1114,49 @@ def a_group_may_have_tensors_of_several_widths() -> None:
     )
 
 
+def a_groups_biases_are_added_behind_its_gemm() -> None:
+    """To products that are rounded already: beside the product, a bias would be rounded with it once."""
+    import fp8lab
+    import torch
+    import transformer_engine_torch as tex
+    from transformer_engine.pytorch.tensor.grouped_tensor import GroupedTensor
+
+    sizes, device = [48, 0, 80], torch.device("cpu")
+    first = torch.tensor(sizes)
+    x, bias, scale = drawn(70, 128, 64, "bfloat16"), drawn(71, 3, 32, "bfloat16"), drawn(72, 128, 1, "float32")
+    weights = [drawn(73 + i, 32, 64, "bfloat16") for i in range(3)]
+
+    def grouped(values, shape, dims=None):
+        offsets = None if dims is None else torch.tensor([0, *dims]).cumsum(0) * shape[1]
+        return GroupedTensor(
+            shape=shape, dtype=torch.bfloat16, num_tensors=3, data=values.reshape(-1), first_dims=dims,
+            tensor_offsets=offsets,
+        )  # fmt: skip
+
+    def multiply(**given):
+        out = grouped(torch.zeros(128, 32, dtype=torch.bfloat16), (128, 32), first)
+        tex.te_general_grouped_gemm_for_discrete_in(
+            weights, True, grouped(x, (128, 64), first), False, out, given.get("bias"), given.get("scale"),
+            torch.ones(3), torch.zeros(3), None, torch.empty(0, device=device), False, 0,
+        )  # fmt: skip
+        return out.rowwise_data.view(128, 32)
+
+    plain = multiply()
+    assert plain[48:].any() and words(plain[:48]) == words(tex.generic_gemm(
+        weights[0], True, x[:48], False, None, None, tex.DType.kBFloat16, None, tex.DType.kBFloat16, False, None, False,
+        None, 0, False, False,
+    )[0])  # fmt: skip
+    with_bias = multiply(bias=grouped(bias, (3, 32)))
+    starts = [0, 48, 48, 128]
+    assert words(with_bias) == words(fp8lab.operators.add_group_bias(plain, bias, starts))
+    scaled = multiply(bias=grouped(bias, (3, 32)), scale=scale.reshape(-1))
+    assert words(scaled) == words(fp8lab.operators.add_group_bias(plain, bias, starts, scales=scale.reshape(-1)))
+    expect(RuntimeError, "bias_scale needs a bias", lambda: multiply(scale=scale.reshape(-1)))
+    expect(
+        RuntimeError, "bias_scale must be float32 of shape", lambda: multiply(bias=grouped(bias, (3, 32)), scale=scale)
+    )
+
+
 def a_hadamard_matrix_may_have_no_signs() -> None:
     """Columns of 16 are turned by Sylvester's matrix over 4; zeros of either sign become +0."""
     import fp8lab
@@ -1250,7 +1293,7 @@ CHECKS = {
             shards_of_nvfp4_are_cast_as_the_kernels_do, master_weights_of_nvfp4_are_cast_in_one_process,
             a_group_in_a_larger_buffer_is_quantized_again, a_group_may_have_tensors_of_several_widths,
             a_group_by_known_amaxes_is_that_of_its_members, biases_of_groups_have_the_sums_of_their_rows,
-            a_hadamard_matrix_may_have_no_signs,
+            a_hadamard_matrix_may_have_no_signs, a_groups_biases_are_added_behind_its_gemm,
         ),
     },
 }  # fmt: skip

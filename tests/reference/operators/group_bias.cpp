@@ -8,6 +8,8 @@
 #include <limits>
 #include <vector>
 
+#include "fp8lab/formats/encode.hpp"
+#include "fp8lab/formats/policy.hpp"
 #include "reference/operators/rounded_steps.hpp"
 #include "support.hpp"
 
@@ -85,6 +87,36 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("group bias: rows have their group's bias added, rounded once, and then to the type of the result") {
+  const GroupedRows x;
+  std::vector<float> plain = x.grad;
+  std::vector<float> scaled = x.grad;
+  for (std::size_t group = 0; group < 4; ++group) {
+    for (std::size_t i = x.begin(group); i < x.begin(group + 1); ++i) {
+      for (std::size_t j = 0; j < x.columns; ++j) {
+        float& sum = plain[i * x.columns + j];
+        sum = step_sum(sum, x.bias[group * x.columns + j]);
+        float& product = scaled[i * x.columns + j];
+        product = step_fused(x.bias[group * x.columns + j], x.scales[i], product);
+      }
+    }
+  }
+  const MatrixView bias(x.bias, 4, x.columns);
+  for (const int threads : {1, 2}) {
+    std::vector<float> out(x.grad.size());
+    add_group_bias(x.view(), bias, x.offsets, {}, std::span(out), threads);
+    REQUIRE(out == plain);
+    std::vector<float> in_place = x.grad;
+    add_group_bias({in_place, x.rows, x.columns}, bias, x.offsets, x.scales, std::span(in_place), threads);
+    REQUIRE(in_place == scaled);
+    std::vector<BFloat16> halves(x.grad.size());
+    add_group_bias(x.view(), bias, x.offsets, x.scales, std::span(halves), threads);
+    for (std::size_t i = 0; i < halves.size(); ++i) {
+      REQUIRE(halves[i].bits == encode(bfloat16, cuda_nosat_policy, scaled[i]));
+    }
+  }
+}
+
 TEST_CASE("group bias: NaN is one word, and what does not fit is refused") {
   std::vector<float> grad{std::bit_cast<float>(0xFFC12345U), 1, 2, 3};
   std::vector<float> dbias(2);
@@ -112,6 +144,12 @@ TEST_CASE("group bias: NaN is one word, and what does not fit is refused") {
   REQUIRE_THROWS_WITH(group_bias_gradient(view, both, std::span(grad).first(2)), ContainsSubstring("overlap"));
   std::vector<float> dscales(2);
   const std::vector<float> scales(2), bias(2);
+  REQUIRE_THROWS_WITH(add_group_bias(view, {bias, 2, 1}, both, std::span(scales).first(1), std::span(grad)),
+                      ContainsSubstring("scales must have 2 elements, not 1"));
+  REQUIRE_THROWS_WITH(add_group_bias(view, {std::span(bias).first(1), 1, 1}, both, {}, std::span(grad)),
+                      ContainsSubstring("bias must have 2 elements, not 1"));
+  REQUIRE_THROWS_WITH(add_group_bias(view, {bias, 1, 2}, both, {}, std::span(dscales)),
+                      ContainsSubstring("out must have 4 elements, not 2"));
   REQUIRE_THROWS_WITH(scaled_group_bias_gradient(view, std::span(scales).first(1), {bias, 1, 2}, both, dbias, dscales),
                       ContainsSubstring("scales must have 2 elements, not 1"));
   REQUIRE_THROWS_WITH(
