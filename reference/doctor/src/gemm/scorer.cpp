@@ -89,6 +89,14 @@ float halved_by(const GemmReading& reading) {
   return (reading.a.as_fnuz ? 0.5F : 1.0F) * (reading.b.as_fnuz ? 0.5F : 1.0F);
 }
 
+/// The addends of elements of these rows and columns, as a candidate reads them.
+void read_addends(const GemmCandidate& one, const GemmAddends& all, std::span<const std::size_t> rows,
+                  std::span<const std::size_t> columns, std::span<ElementAddends> addends) {
+  for (std::size_t i = 0; i < addends.size(); ++i) {
+    addends[i] = addends_of(reading_of(one.departure), all, rows[i], columns[i]);
+  }
+}
+
 /// Where the rows of a candidate's operands come from.
 struct RowsOfGroup {
   const GemmCandidate& first;
@@ -220,12 +228,7 @@ void GemmScorer::compute_group(std::span<GemmCandidate* const> group, std::span<
   PlainRows a = rows.of(problem_.a(), left, Turned::a, own.a, problem_.b());
   PlainRows b = rows.of(problem_.b(), right, Turned::b, own.b, problem_.a());
   const float halves = halved_by(own);
-  const auto add_to = [&](const GemmCandidate& one) {
-    for (std::size_t i = 0; i < elements.size(); ++i) {
-      addends[i] = addends_of(reading_of(one.departure), all, left[i], right[i]);
-    }
-  };
-  add_to(first);
+  read_addends(first, all, left, right, addends);
   if (own.stale_start) {
     add_stale(first, elements, starts);
   } else {
@@ -239,7 +242,9 @@ void GemmScorer::compute_group(std::span<GemmCandidate* const> group, std::span<
     const GemmRecipe summed = accumulated_recipe(*one, depth);
     const ElementGemm accumulation(summed, facts, reading, problem_.a().tensor_scale, problem_.b().tensor_scale);
     const ElementGemm element(one->recipe, facts, reading, problem_.a().tensor_scale, problem_.b().tensor_scale);
-    if (before == nullptr || before->departure != one->departure) add_to(*one);
+    if (before == nullptr || before->departure != one->departure) {
+      read_addends(*one, all, left, right, addends);
+    }
     const bool is_new = before == nullptr || !accumulate_equally(*before, *one);
     for (std::size_t i = 0; i < elements.size(); ++i) {
       const ElementAddends start{own.stale_start ? starts[i] : addends[i].c, addends[i].bias};

@@ -232,7 +232,7 @@ class Suggester {
   }
 
   /// The number that an element is multiplied with: the median over all, or over its row or column.
-  std::vector<double> factors_of(const std::vector<NearElement>& by, ScaledBy scaled_by) const {
+  [[nodiscard]] std::vector<double> factors_of(const std::vector<NearElement>& by, ScaledBy scaled_by) const {
     const auto line = [&](std::size_t i) {
       if (scaled_by == ScaledBy::rows) return gemm_.place(i).row;
       return scaled_by == ScaledBy::columns ? gemm_.place(i).column : 0;
