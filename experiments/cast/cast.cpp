@@ -259,6 +259,26 @@ void for_each_block(const TensorStream& stream, std::size_t tensor, OutDtype out
   });
 }
 
+/// Checks the scales that do not depend on values, and computes what can be computed without these.
+void prepare_cast(MeasuredCast& each, const CastArguments& arguments, const Distribution* distribution,
+                  const std::vector<SourceTensor>& tensors) {
+  for (const SourceTensor& facts : tensors) {
+    if (!each.cast.needs_tensor()) check_scale_of(each.cast, facts);
+  }
+  if (arguments.exact && has_exact_sqnr(each.cast)) {
+    each.exact_sqnr_db = fp8lab::exact_sqnr_db(each.cast.format.format, *distribution, each.cast.scale);
+  }
+}
+
+/// Adds a cast of one tensor, with the scale that it takes from this.
+void add_cast_of(const MeasuredCast& each, std::size_t tensor, const Magnitudes& magnitudes, CastResult& result) {
+  MeasuredCast& added = result.casts.emplace_back(each);
+  added.tensor = tensor;
+  if (!each.cast.needs_tensor()) return;
+  added.cast = with_scale_of(each.cast, magnitudes);
+  check_scale_of(added.cast, result.tensors[tensor]);
+}
+
 }  // namespace
 
 CastPolicy Cast::policy() const {
@@ -327,14 +347,7 @@ CastResult run_cast(const CastArguments& arguments, const Progress& progress) {
     refuse("at most ", most_casts, " casts can be measured at once, not ", casts.size(), " of each of ", stream.count(),
            " tensors");
   }
-  for (MeasuredCast& each : casts) {
-    for (const SourceTensor& facts : result.tensors) {
-      if (!each.cast.needs_tensor()) check_scale_of(each.cast, facts);
-    }
-    if (arguments.exact && has_exact_sqnr(each.cast)) {
-      each.exact_sqnr_db = fp8lab::exact_sqnr_db(each.cast.format.format, *distribution, each.cast.scale);
-    }
-  }
+  for (MeasuredCast& each : casts) prepare_cast(each, arguments, distribution, result.tensors);
   // 2. Every cast of every block.
   const bool needs_tensor = std::ranges::any_of(casts, [](const MeasuredCast& one) { return one.cast.needs_tensor(); });
   const double work = stream.elements() * static_cast<double>(casts.size());
@@ -343,12 +356,7 @@ CastResult run_cast(const CastArguments& arguments, const Progress& progress) {
     const std::size_t first = result.casts.size();
     Magnitudes magnitudes;
     if (needs_tensor) stream.for_each_block(tensor, [&](auto values) { magnitudes.add(values); });
-    for (const MeasuredCast& each : casts) {
-      MeasuredCast& added = result.casts.emplace_back(each);
-      added.tensor = tensor;
-      if (each.cast.needs_tensor()) added.cast = with_scale_of(each.cast, magnitudes);
-      if (each.cast.needs_tensor()) check_scale_of(added.cast, result.tensors[tensor]);
-    }
+    for (const MeasuredCast& each : casts) add_cast_of(each, tensor, magnitudes, result);
     for_each_block(stream, tensor, arguments.out_dtype, [&](auto values) {
       if (!needs_tensor) magnitudes.add(values);
       for (MeasuredCast& each : std::span(result.casts).subspan(first)) {

@@ -56,7 +56,8 @@ class Alone {
   bool look_at_codes() {
     if (!has_nan()) return false;
     std::vector<std::size_t> nans;
-    std::vector<bool> block_has_nan(matrix_.scales.size()), block_has_code(matrix_.scales.size());
+    std::vector<bool> block_has_nan(matrix_.scales.size());
+    std::vector<bool> block_has_code(matrix_.scales.size());
     bool has_minus_zero = false;
     for (std::size_t i = 0; i < matrix_.codes.size(); ++i) {
       const std::size_t row = i / matrix_.columns;
@@ -83,7 +84,8 @@ class Alone {
   }
 
   void look_at_scales() {
-    std::vector<std::size_t> nans, negative;
+    std::vector<std::size_t> nans;
+    std::vector<std::size_t> negative;
     for (std::size_t i = 0; i < matrix_.scales.size(); ++i) {
       if (!std::isfinite(matrix_.scales[i])) nans.push_back(i);
       if (matrix_.scales[i] < 0) negative.push_back(i);
@@ -116,11 +118,10 @@ class Alone {
 
   /// Scales of FP8 and MX stand for themselves: amax / 448, amax / 6 up to a power of two.
   void look_at_size_of_scales() {
-    const auto [least, most] = std::minmax_element(matrix_.scales.begin(), matrix_.scales.end());
+    const auto [least, most] = std::ranges::minmax_element(matrix_.scales);
     const double largest = largest_code_value();
-    const bool are_integers = std::all_of(matrix_.scales.begin(), matrix_.scales.end(), [](float scale) {
-      return scale == std::floor(scale) && scale >= 64 && scale <= 190;
-    });
+    const bool are_integers = std::ranges::all_of(
+        matrix_.scales, [](float scale) { return scale == std::floor(scale) && scale >= 64 && scale <= 190; });
     if (are_integers && !matrix_.scales_are_powers) {
       add(FindingKind::e8m0_as_number, names_.scale,
           fmt::format("scales are whole numbers from {} to {}: bytes of E8M0 that were converted as numbers", *least,
@@ -161,7 +162,7 @@ class Alone {
     const std::size_t zeros = counts[0] + counts[sign];
     const std::size_t others = matrix_.codes.size() - zeros;
     if (others == 0) {
-      const auto [least, most] = std::minmax_element(matrix_.scales.begin(), matrix_.scales.end());
+      const auto [least, most] = std::ranges::minmax_element(matrix_.scales);
       if (*least != *most) {
         add(FindingKind::zero_codes, names_.codes, "all codes are zero, and the scales are not those of zeros");
       }

@@ -73,7 +73,7 @@ std::vector<CheckpointFinding> findings_explained(const AuditedModel& model, std
 }
 
 void append(std::vector<CheckpointFinding>& all, std::vector<CheckpointFinding> some) {
-  std::move(some.begin(), some.end(), std::back_inserter(all));
+  std::ranges::move(some, std::back_inserter(all));
 }
 
 }  // namespace

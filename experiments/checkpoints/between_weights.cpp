@@ -100,7 +100,9 @@ void compare_with_usual_writers(const AuditedModel& model, std::vector<AuditPart
 std::vector<CheckpointFinding> findings_between(const AuditedModel& model, std::vector<AuditPart>& parts) {
   const std::vector<PlacedMatrix> all = placed(model, parts);
   std::vector<CheckpointFinding> found;
-  std::unordered_map<std::uint64_t, const Weight*> by_codes, by_expected_codes, by_expected_scales;
+  std::unordered_map<std::uint64_t, const Weight*> by_codes;
+  std::unordered_map<std::uint64_t, const Weight*> by_expected_codes;
+  std::unordered_map<std::uint64_t, const Weight*> by_expected_scales;
   for (const auto& [weight, matrix] : all) {
     if (matrix->expected_codes) by_expected_codes.try_emplace(*matrix->expected_codes, weight);
     if (matrix->expected_scales) by_expected_scales.try_emplace(*matrix->expected_scales, weight);

@@ -66,7 +66,7 @@ std::vector<fs::path> files_ending(const fs::path& directory, std::string_view e
 
 /// The index of a directory: of several the one of that name.
 std::optional<fs::path> find_index(const fs::path& directory) {
-  const fs::path usual = directory / "model.safetensors.index.json";
+  fs::path usual = directory / "model.safetensors.index.json";
   if (is_there(usual)) return usual;
   const std::vector<fs::path> found = files_ending(directory, ".safetensors.index.json");
   if (found.empty()) return std::nullopt;
@@ -130,7 +130,7 @@ Container read_container(const std::shared_ptr<const StoredFile>& file, Bytes& b
     return container;
   }
   if (begin.size() < 9 || begin.back() != '{') {
-    if (begin.starts_with("\x80")) bytes.fail("it is a pickled file, which is not read: to read it is to run it");
+    if (begin.starts_with('\x80')) bytes.fail("it is a pickled file, which is not read: to read it is to run it");
     bytes.fail("it is none of .safetensors, .gguf, .npy and .npz, and too short or of another begin");
   }
 
@@ -247,7 +247,7 @@ struct Checkpoint::Content {
         for (StoredTensor& tensor : container.tensors) tensor.file = f;
         by_file[f] = std::move(container.tensors);
         members[f] = std::move(container.members);
-        for (auto& [key, value] : container.metadata.items()) metadata.emplace(key, std::move(value));
+        for (const auto& [key, value] : container.metadata.items()) metadata.emplace(key, std::move(value));
         ++read;
       } catch (const std::runtime_error& error) {
         if (!first_reason) first_reason = error.what();
@@ -493,7 +493,7 @@ void Checkpoint::read(const StoredTensor& tensor, std::uint64_t first, std::span
   const auto member = content_->member_of.find(tensor.name);
   std::shared_ptr<const StoredFile> file;
   {
-    const std::lock_guard lock(content_->mutex);
+    const std::scoped_lock lock(content_->mutex);
     file = content_->file(tensor.file);
     if (member != content_->member_of.end()) {
       // The reader of an archive goes on from where it was, and keeps its file open.

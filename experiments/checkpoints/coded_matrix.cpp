@@ -29,7 +29,7 @@ CodedMatrix coded_matrix(const Quantized& quantized, const Format& input_type, b
       matrix.codes[i] = static_cast<std::uint8_t>(quantized.codes[i / 2] >> (i % 2 * 4) & 15);
     }
   } else {
-    std::copy(quantized.codes.begin(), quantized.codes.end(), matrix.codes.begin());
+    std::ranges::copy(quantized.codes, matrix.codes.begin());
   }
   if (quantized.scale_codes.empty()) {
     matrix.scales = quantized.scale_inv;

@@ -49,7 +49,7 @@ bool covers(Exclusion syntax, std::string_view entry, std::string_view module) {
 
 std::string Excluded::reason(Exclusion syntax, std::string_view module) const {
   if (!quantized.empty()) {
-    const bool is_listed = std::find(quantized.begin(), quantized.end(), module) != quantized.end();
+    const bool is_listed = std::ranges::find(quantized, module) != quantized.end();
     if (!is_listed) return "the list of quantized layers has it not";
   }
   for (const std::string& entry : entries) {

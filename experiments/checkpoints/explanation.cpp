@@ -224,9 +224,8 @@ bool is_in_order(const CodedMatrix& given, const CodedMatrix& expected, const Co
   std::size_t differ = 0;
   for (std::size_t i = 0; i < given.codes.size(); ++i) {
     const std::size_t place = order.place(i);
-    if (place >= expected.codes.size() || given.codes[i] != expected.codes[place]) {
-      if (++differ > open) return false;
-    }
+    const bool is_same = place < expected.codes.size() && given.codes[i] == expected.codes[place];
+    if (!is_same && ++differ > open) return false;
   }
   return true;
 }
@@ -295,7 +294,7 @@ std::optional<Explanation> explain_rows(const CodedMatrix& given, const CodedMat
     return Explanation{FindingKind::repeated_rows,
                        text("rows ", half, " to ", given.rows - 1, " repeat rows 0 to ", half - 1)};
   }
-  const bool are_all_there = std::find(is_there.begin(), is_there.end(), false) == is_there.end();
+  const bool are_all_there = std::ranges::find(is_there, false) == is_there.end();
   return Explanation{are_all_there ? FindingKind::rows_permuted : FindingKind::repeated_rows,
                      text(moved, " of ", given.rows, " rows are other rows of the original")};
 }

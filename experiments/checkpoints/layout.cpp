@@ -140,6 +140,7 @@ std::vector<std::string> fused_names(const Layout& layout, const std::string& we
       const std::size_t at = weight.rfind("." + std::string(part) + ".");
       if (at == std::string::npos) continue;
       std::vector<std::string> names;
+      names.reserve(group.size());
       for (const std::string_view other : group)
         names.push_back(std::string(weight).replace(at + 1, part.size(), other));
       return names;

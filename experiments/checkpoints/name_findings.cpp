@@ -64,7 +64,7 @@ class NameAuditor {
 void NameAuditor::look_at_names() {
   const bool has_lost_tensors = !lost_.empty();
   for (const Incomplete& one : recognition_.incomplete) {
-    if (has_lost_tensors && std::any_of(lost_.begin(), lost_.end(), [&](const std::string& name) {
+    if (has_lost_tensors && std::ranges::any_of(lost_, [&](const std::string& name) {
           return one.lacks.find(name) != std::string::npos;
         })) {
       continue;

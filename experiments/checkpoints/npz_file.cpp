@@ -43,8 +43,9 @@ class MemberStream final : public std::istream {
     }
     pos_type seekoff(off_type offset, std::ios_base::seekdir from, std::ios_base::openmode which) override {
       const auto here = static_cast<off_type>(next_) - (egptr() - gptr());
-      const off_type base =
-          from == std::ios_base::beg ? 0 : (from == std::ios_base::cur ? here : static_cast<off_type>(size_));
+      off_type base = 0;
+      if (from == std::ios_base::cur) base = here;
+      if (from == std::ios_base::end) base = static_cast<off_type>(size_);
       return seekpos(base + offset, which);
     }
     pos_type seekpos(pos_type position, std::ios_base::openmode /*which*/) override {

@@ -449,8 +449,8 @@ class Recognizer {
       result_.orphans.push_back(&tensor);
       return;
     }
-    const bool plain = is_number(tensor.dtype) || tensor.dtype.starts_with("I") || tensor.dtype == "BOOL" ||
-                       tensor.dtype.starts_with("U") || tensor.dtype == "C64";
+    const bool plain = is_number(tensor.dtype) || tensor.dtype.starts_with('I') || tensor.dtype == "BOOL" ||
+                       tensor.dtype.starts_with('U') || tensor.dtype == "C64";
     if (plain) {
       result_.plain.push_back(&tensor);
       return;

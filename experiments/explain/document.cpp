@@ -45,7 +45,8 @@ NumberLine line_of(const Format& format, const std::vector<ExplainedCode>& codes
   const auto binade = [&](const ExplainedCode& one) {
     return std::pair{one.is_negative, (one.code & format.magnitude_mask()) >> format.mantissa_bits};
   };
-  std::size_t first = at, last = at;  // both are shown
+  std::size_t first = at;
+  std::size_t last = at;  // both are shown
   while (first > 0 && binade(codes[first - 1]) == binade(codes[at])) --first;
   while (last + 1 < codes.size() && binade(codes[last + 1]) == binade(codes[at])) ++last;
   const bool is_binade = last - first >= 3 && last - first <= 16;
@@ -95,8 +96,8 @@ std::vector<std::string> rounding_words(const Format& format, const std::vector<
   const bool is_last = at + 1 == codes.size();
   const bool is_first = at == 0 && format.is_signed;
   if (one.kind == CodeClass::zero && format.is_signed && format.specials != Specials::nan_at_negative_zero) {
-    words.push_back(one.is_negative ? "Negative numbers alone: +0 and what is above it become +0."
-                                    : "Positive numbers and +0 alone: -0 and what is below it become -0.");
+    words.emplace_back(one.is_negative ? "Negative numbers alone: +0 and what is above it become +0."
+                                       : "Positive numbers and +0 alone: -0 and what is below it become -0.");
   }
   if (is_last || is_first) {
     words.push_back(fmt::format("It is the {} value: a cast that saturates gives it for everything {}, too.",
@@ -174,6 +175,7 @@ Document document_of_format(const ChosenFormat& chosen) {
   const Format& format = chosen.format;
   const std::vector<ExplainedCode> by_value = codes_by_value(format);
   std::vector<ExplainedCode> codes;
+  codes.reserve(by_value.size());
   for (std::uint32_t code = 0; code < std::uint32_t{1} << format.bits(); ++code) {
     codes.push_back(explain_code(format, code));
   }
@@ -269,7 +271,7 @@ void describe(ExplainArguments& arguments, ArgumentList& list) {
 Document run(const ExplainArguments& arguments, const Context& /*context*/) {
   const DefaultEnvironment environment;
   // 1. A format, or a code of one.
-  const auto named = std::ranges::find(named_formats, arguments.what, &NamedFormat::name);
+  const auto* const named = std::ranges::find(named_formats, arguments.what, &NamedFormat::name);
   if (arguments.format || named != named_formats.end()) {
     const ChosenFormat format =
         arguments.format ? *arguments.format : ChosenFormat{std::string(named->name), named->format};
@@ -284,6 +286,7 @@ Document run(const ExplainArguments& arguments, const Context& /*context*/) {
                        [&](const NamedThing& one) { return one.name == arguments.what; });
   if (found.empty()) {
     std::vector<std::string_view> names;
+    names.reserve(named_formats.size());
     for (const NamedFormat& one : named_formats) names.push_back(one.name);
     for (const NamedThing& one : all) {
       if (std::ranges::find(names, std::string_view(one.name)) == names.end()) names.emplace_back(one.name);

@@ -347,14 +347,15 @@ class ArgumentList {
     };
   }
   template <typename T, typename From, typename ToJson>
-  Argument& bind(std::string name, Kind kind, std::string help, T& value, From from, ToJson to_json) {
+  Argument& bind(std::string name, Kind kind, std::string help, T& value, const From& from, ToJson to_json) {
     Argument& added = all_.emplace_back(Argument{.name = std::move(name), .kind = kind, .help = std::move(help)});
     added.set = [&value, from](const std::vector<Entry>& entries) { value = from(entries.front()); };
     added.value = [&value, to_json] { return to_json(value); };
     return added;
   }
   template <typename T, typename From, typename ToJson>
-  Argument& add_list(std::string name, Kind kind, std::string help, std::vector<T>& values, From from, ToJson to_json) {
+  Argument& add_list(std::string name, Kind kind, std::string help, std::vector<T>& values, const From& from,
+                     ToJson to_json) {
     Argument& added =
         all_.emplace_back(Argument{.name = std::move(name), .kind = kind, .is_list = true, .help = std::move(help)});
     added.set = [&values, from](const std::vector<Entry>& entries) {

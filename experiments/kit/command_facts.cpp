@@ -17,6 +17,7 @@ namespace {
 template <typename List>
 std::vector<std::string> names_of_entries(const List& list) {
   std::vector<std::string> names;
+  names.reserve(std::size(list));
   for (const auto& one : list) names.emplace_back(one.name);
   return names;
 }

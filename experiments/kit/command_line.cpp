@@ -81,7 +81,7 @@ std::string unexpected(const std::vector<std::string>& words, const std::string&
   const auto experiment = std::ranges::find_if(experiments(), [&](const Experiment& one) {
     return words.front() == one.name || (words.size() > 1 && words[0] + ' ' + words[1] == one.name);
   });
-  const std::string reason = "the argument " + in_quotes(*at) + " was not expected";
+  std::string reason = "the argument " + in_quotes(*at) + " was not expected";
   // 2. The option before it.
   const auto is_option = [](const std::string& word) { return word.starts_with("--"); };
   const auto before = std::find_if(std::make_reverse_iterator(at), words.rend(), is_option);
@@ -94,7 +94,7 @@ std::string unexpected(const std::vector<std::string>& words, const std::string&
     for (auto word = before.base(); word != words.end() && !is_option(*word); ++word) {
       list += (list.empty() ? "" : ",") + *word;
     }
-    return reason + ": the entries of a list have commas between them: " + option + " " + list;
+    return reason.append(": the entries of a list have commas between them: ").append(option).append(" ").append(list);
   }
   return reason;
 }
@@ -103,7 +103,8 @@ std::string unexpected(const std::vector<std::string>& words, const std::string&
 void check_positionals(const Experiment& experiment, const ArgumentList& arguments,
                        const std::vector<std::string>& given) {
   const auto is_given = [&](const std::string& name) { return std::ranges::find(given, name) != given.end(); };
-  std::string all, missing;
+  std::string all;
+  std::string missing;
   bool is_needed = false;
   for (const Argument& argument : arguments.all()) {
     if (!argument.is_positional || !argument.command_line) continue;

@@ -179,6 +179,29 @@ std::string zsh_of(std::span<const CommandFacts> commands) {
          "if [ \"$funcstack[1]\" = _fp8lab ]; then _fp8lab \"$@\"; else compdef _fp8lab fp8lab; fi\n";
 }
 
+std::string fish_argument(const OptionFacts& option, const std::string& choices) {
+  if (option.metavar.empty()) return "";
+  return choices.empty() ? " -r" : choices;
+}
+
+std::string fish_options_of(const CommandFacts& command) {
+  std::string text;
+  const std::string condition = "complete -c fp8lab -n '__fp8lab_is " + command.name + "'";
+  for (const OptionFacts& option : command.options) {
+    const std::string choices = option.choices.empty() ? "" : " -x -a " + shell_quoted(joined(option.choices));
+    if (option.is_word) {
+      if (!choices.empty()) text.append(condition).append(choices, 3).append("\n");
+      continue;
+    }
+    for (const std::string& one : option.names) {
+      if (!one.starts_with("--")) continue;
+      text.append(condition).append(" -l ").append(one, 2).append(" -d ").append(shell_quoted(option.help));
+      text.append(fish_argument(option, choices)).append("\n");
+    }
+  }
+  return text;
+}
+
 std::string fish_of(std::span<const CommandFacts> commands) {
   std::string text =
       "# fish completion of fp8lab: fp8lab completion fish > ~/.config/fish/completions/fp8lab.fish\n"
@@ -200,28 +223,11 @@ std::string fish_of(std::span<const CommandFacts> commands) {
       "end\n";
   for (const auto& [name, words] : next_words(commands)) {
     for (const auto& [word, meaning] : words) {
-      text += "complete -c fp8lab -f -n '__fp8lab_is" + (name.empty() ? "" : " " + name) + "' -a " + word + " -d " +
-              shell_quoted(meaning) + "\n";
+      text.append("complete -c fp8lab -f -n '__fp8lab_is").append(name.empty() ? "" : " " + name);
+      text.append("' -a ").append(word).append(" -d ").append(shell_quoted(meaning)).append("\n");
     }
   }
-  for (const CommandFacts& command : commands) {
-    const std::string condition = "complete -c fp8lab -n '__fp8lab_is " + command.name + "'";
-    for (const OptionFacts& option : command.options) {
-      const std::string choices = option.choices.empty() ? "" : " -x -a " + shell_quoted(joined(option.choices));
-      if (option.is_word) {
-        if (!choices.empty()) text += condition + choices.substr(3) + "\n";
-        continue;
-      }
-      for (const std::string& one : option.names) {
-        if (!one.starts_with("--")) continue;
-        text += condition + " -l " + one.substr(2) + " -d " + shell_quoted(option.help) +
-                (option.metavar.empty() ? ""
-                 : choices.empty()      ? " -r"
-                                        : choices) +
-                "\n";
-      }
-    }
-  }
+  for (const CommandFacts& command : commands) text += fish_options_of(command);
   return text;
 }
 

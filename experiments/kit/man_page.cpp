@@ -44,7 +44,7 @@ std::string page_of(const CommandFacts& command) {
 }  // namespace
 
 std::string man_page_of(std::span<const CommandFacts> commands, std::string_view version) {
-  std::string text = ".TH FP8LAB 1 \"\" \"fp8lab " + std::string(version) + "\" \"User Commands\"\n.nh\n.ad l\n";
+  std::string text = R"(.TH FP8LAB 1 "" "fp8lab )" + std::string(version) + "\" \"User Commands\"\n.nh\n.ad l\n";
   text +=
       ".SH NAME\n"
       "fp8lab \\- compute what FP8 hardware computes, bit for bit, and measure what that costs\n"

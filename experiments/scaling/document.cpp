@@ -168,10 +168,10 @@ void add_amaxes(const ScalingResult& result, Text& text) {
   constexpr std::size_t most_told = 5;
   std::size_t told = 0;
   for (std::size_t i = 0; i < result.tensors.size() && told < most_told; ++i) {
-    if (!result.concentrations[i]) continue;
+    const auto& concentration = result.concentrations[i];
+    if (!concentration) continue;
     const std::string where = names[i].empty() ? "" : names[i] + ": ";
-    text.paragraphs.push_back("Warning: " + where +
-                              concentration_words(*result.concentrations[i], result.tensors[i].size()));
+    text.paragraphs.push_back("Warning: " + where + concentration_words(*concentration, result.tensors[i].size()));
     ++told;
   }
   const auto is_float64 = [](const SourceTensor& one) { return one.type == ElementType::float64; };
