@@ -6,6 +6,7 @@ Runs a program that uses Transformer Engine on the CPU with a device's bits, and
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import runpy
 import sys
@@ -62,6 +63,13 @@ def _parsed(words: list[str]) -> tuple[Any, Any, bool, bool, list[str]]:
     return device, functions, pretends, is_module, program
 
 
+def _check_program(name: str, is_module: bool) -> None:
+    if not is_module and not os.path.exists(name):
+        raise _Wrong(f"there is no script {name}")
+    if is_module and importlib.util.find_spec(name.split(".")[0]) is None:
+        raise _Wrong(f"there is no module {name}")
+
+
 def inherit(device: str, pretends: bool, functions: str = "correctly_rounded") -> None:
     """Has the Python programs that this process starts emulate the same device.
 
@@ -83,6 +91,7 @@ def main(words: list[str]) -> int:
     try:
         device, functions, pretends, is_module, program = _parsed(words)
         check_functions(find_device(device), functions)
+        _check_program(program[0], is_module)
     except (_Wrong, ValueError) as error:
         print(f"{_USAGE}\npython -m fp8lab.te: {error}", file=sys.stderr)
         return 2

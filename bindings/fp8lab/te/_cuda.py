@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+from collections import defaultdict
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from fp8lab.te._draws import CudaGenerator
+from fp8lab.te._draws import CudaGenerator, warn_of_cpu_factor
 from fp8lab.te.devices import Device
 
 __all__ = ["Replacements", "is_of_transformer_engine", "stand_ins"]
@@ -207,7 +208,7 @@ def _streams(replaced: Replacements, torch: Any) -> None:
 
 
 def _memory(replaced: Replacements, torch: Any, device: Device) -> None:
-    """Figures of memory: the bytes of what was made on the GPU by name and still lives, and no others."""
+    """Figures of memory: the bytes of what was made on the GPU, or computed there by PyTorch, and still lives."""
     from fp8lab.te._mode import bytes_on_gpu
 
     total = device.memory_gib << 30
@@ -217,10 +218,21 @@ def _memory(replaced: Replacements, torch: Any, device: Device) -> None:
         replaced.set(torch.cuda, name, lambda *_args, **_options: bytes_on_gpu())
     for owner in (torch.cuda, torch.cuda.memory):
         replaced.set(owner, "mem_get_info", lambda *_args, **_options: (total - bytes_on_gpu(), total))
-    replaced.set(torch.cuda, "memory_stats", lambda *_args, **_options: {})
+    kinds = ("active_bytes", "allocated_bytes", "requested_bytes", "reserved_bytes")
+    figures = [f"{kind}.all.{which}" for kind in kinds for which in ("current", "peak")]
+
+    def memory_stats(*_args: Any, **_options: Any) -> dict[str, int]:
+        return defaultdict(int, {"num_alloc_retries": 0, "num_ooms": 0, **dict.fromkeys(figures, bytes_on_gpu())})
+
+    for owner in (torch.cuda, torch.cuda.memory):
+        replaced.set(owner, "memory_stats", memory_stats)
+    own_summary = torch.cuda.memory_summary
+    replaced.set(torch.cuda, "memory_summary", lambda _device=None, abbreviated=False: own_summary(0, abbreviated))
 
 
 def _random(replaced: Replacements, torch: Any, generator: CudaGenerator) -> None:
+    from fp8lab.te._mode import is_on_gpu
+
     answers: dict[str, Any] = {
         "manual_seed": generator.manual_seed,
         "manual_seed_all": generator.manual_seed,
@@ -238,6 +250,15 @@ def _random(replaced: Replacements, torch: Any, generator: CudaGenerator) -> Non
         for name, value in answers.items():
             if hasattr(owner, name):
                 replaced.set(owner, name, value)
+    own_orthogonal = torch.nn.init.orthogonal_
+
+    @functools.wraps(own_orthogonal)
+    def orthogonal_(tensor: Any, *args: Any, **options: Any) -> Any:
+        if is_on_gpu(tensor):
+            warn_of_cpu_factor("orthogonal_")
+        return own_orthogonal(tensor, *args, **options)
+
+    replaced.set(torch.nn.init, "orthogonal_", orthogonal_)
 
 
 def _tensors(replaced: Replacements, torch: Any, pretend_cuda: bool) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import fp8lab
 from fp8lab.te.devices import Device
 
-__all__ = ["CudaGenerator", "draw_normal", "draw_uniform", "warn_of_cpu_draw"]
+__all__ = ["CudaGenerator", "draw_normal", "draw_uniform", "warn_of_cpu_draw", "warn_of_cpu_factor"]
 
 _BLOCK = 256  # threads of a block
 _AT_ONCE = 4  # numbers of one call of curand, for float32 and smaller types
@@ -155,12 +155,24 @@ _WARNED: set[str] = set()
 
 def warn_of_cpu_draw(what: str) -> None:
     """Says, once for each name, that the GPU's numbers are not provided."""
+    _warn_once(
+        what,
+        "has the numbers of PyTorch's CPU generator, not those of the emulated GPU: fp8lab.te has the GPU's "
+        "for rand, randn, uniform_ and normal_ alone, in float32, float16 and bfloat16",
+    )
+
+
+def warn_of_cpu_factor(what: str) -> None:
+    """The same of an initialization that draws the GPU's numbers, and factors them."""
+    _warn_once(
+        what,
+        "draws the GPU's numbers, and has of them the factors of LAPACK on the CPU, whose last bits are not those of "
+        "the emulated GPU",
+    )
+
+
+def _warn_once(what: str, text: str) -> None:
     if what in _WARNED:
         return
     _WARNED.add(what)
-    warnings.warn(
-        f"{what} has the numbers of PyTorch's CPU generator, not those of the emulated GPU: fp8lab.te has the GPU's "
-        "for rand, randn, uniform_ and normal_ alone, in float32, float16 and bfloat16",
-        UserWarning,
-        stacklevel=4,
-    )
+    warnings.warn(f"{what} {text}", UserWarning, stacklevel=5)

@@ -2,8 +2,8 @@
 """Calls with device="cuda" run on the CPU, and remember that their tensors are the GPU's.
 
 A tensor that was made on the GPU, or moved there, is one of the CPU whose storage has a mark; so has one that was moved
-back. A mark says which generator a draw takes its numbers from, and that a copy to the other side is a copy. What
-PyTorch computes has no mark: it draws nothing, and counts as on the GPU for who sees one.
+back, and what PyTorch or the extension computes of either. A mark says which generator a draw takes its numbers from,
+and that a copy to the other side is a copy. What has none, such as a gradient, counts as on the GPU for who sees one.
 """
 
 from __future__ import annotations
@@ -18,13 +18,33 @@ from torch.overrides import TorchFunctionMode
 
 from fp8lab.te._draws import CudaGenerator, draw_normal, draw_uniform, warn_of_cpu_draw
 
-__all__ = ["CudaToCpu", "bytes_on_gpu", "is_on_cpu", "is_on_gpu", "under"]
+__all__ = ["CudaToCpu", "bytes_on_gpu", "computed", "is_on_cpu", "is_on_gpu", "under"]
 
 _GPU = torch.device("cuda", 0)
 _MARK = "_fp8lab_te_gpu"
 
 _NOT_THE_GPUS = ("dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d")
-_OTHER_DRAWS = ("bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "random_")
+_TORCHS_DROPOUTS = ("alpha_dropout", "dropout", "feature_alpha_dropout", "feature_dropout", "native_dropout")
+_OTHER_METHODS = (
+    "bernoulli",
+    "bernoulli_",
+    "cauchy_",
+    "exponential_",
+    "geometric_",
+    "log_normal_",
+    "multinomial",
+    "random_",
+)
+_OTHER_DRAWS = (
+    "_sample_dirichlet",
+    "_standard_gamma",
+    "bernoulli",
+    "binomial",
+    "multinomial",
+    "poisson",
+    "randint_like",
+)
+_LAYERS_THAT_DROP = ("gru", "lstm", "rnn_relu", "rnn_tanh")
 _FACTORIES = (
     "arange",
     "empty",
@@ -65,23 +85,20 @@ def _storage(tensor: Any) -> Any:
         return None
 
 
-#: Whether a tensor was moved to the CPU, or made there by name: what is computed of it is there, too.
-_CPU_IS_NAMED: list[bool] = []
-
-
-def _beside_cpu(result: Any, args: tuple[Any, ...]) -> Any:
-    """What PyTorch computed of these arguments: on the CPU where all of them are that are tensors."""
+def _beside(result: Any, args: tuple[Any, ...]) -> Any:
+    """What PyTorch computed of these arguments: on the GPU where one of them is, and on the CPU where all are that are
+    tensors."""
     if type(result) is torch.Tensor and _mark(result) is None:
         flat = [one for arg in args for one in (arg if isinstance(arg, (list, tuple)) else (arg,))]
         marks = [_mark(one) for one in flat if isinstance(one, torch.Tensor)]
+        if any(marks):
+            return _marked(result)
         if marks and all(mark is False for mark in marks):
             return _marked(result, False)
     return result
 
 
 def _marked(tensor: Any, on_gpu: bool = True) -> Any:
-    if not on_gpu and not _CPU_IS_NAMED:
-        _CPU_IS_NAMED.append(True)
     if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided and not tensor.is_meta:
         storage = _storage(tensor)
         setattr(storage, _MARK, on_gpu)
@@ -99,6 +116,14 @@ def _blank(func: Any, result: Any) -> Any:
 def placed(tensor: Any, device: Any) -> Any:
     """A tensor that the extension made on a device."""
     return _marked(tensor, _is_gpu(device))
+
+
+def computed(result: Any) -> Any:
+    """What the extension computed: its tensors that have no mark are on the GPU."""
+    for one in result if isinstance(result, (list, tuple)) else (result,):
+        if isinstance(one, torch.Tensor) and _mark(one) is None:
+            _marked(one)
+    return result
 
 
 _LIVING: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -168,9 +193,10 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
             self._handlers[getattr(torch, name)] = self._like(getattr(torch, name))
         for name in ("clone", "new_empty", "new_zeros", "new_ones", "new_full", "new_tensor"):
             self._handlers[getattr(torch.Tensor, name)] = self._like(getattr(torch.Tensor, name))
-        self._warners = {getattr(torch.nn.functional, name): name for name in _NOT_THE_GPUS}
-        self._warners.update({getattr(torch.Tensor, name): name for name in _OTHER_DRAWS})
-        self._warners.update({torch.bernoulli: "bernoulli", torch.multinomial: "multinomial"})
+        self._warners = {getattr(torch, name): name for name in _OTHER_DRAWS}
+        self._warners.update({getattr(torch.Tensor, name): name for name in _OTHER_METHODS})
+        self._warners[torch.nn.functional.gumbel_softmax] = "gumbel_softmax"
+        self._droppers = _droppers()
         self._factories = {getattr(torch, name) for name in _FACTORIES}
         self._other_factories = {getattr(torch, name): name for name in _OTHER_FACTORIES}
 
@@ -183,12 +209,16 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
             return handler(args, options)
         if func in self._warners:
             self._warn(self._warners[func], args, options)
+        elif func in self._droppers:
+            name, drops = self._droppers[func]
+            if drops(args, options):
+                warn_of_cpu_draw(name)
         if "device" in options or "pin_memory" in options:
             return self._made(func, args, options)
         result = func(*args, **options)
         if self._pretends and func in self._factories:
             return _marked(result, False)  # the default device is the CPU
-        return _beside_cpu(result, args) if _CPU_IS_NAMED else result
+        return _beside(result, args)
 
     # --- where tensors are --------------------------------------------------------------------------------------------
 
@@ -217,7 +247,7 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
             return _quantized_on(tensor, _is_gpu(named)) if is_plain_move else tensor.to(*args[1:], **_on_cpu(options))
         args = tuple(torch.device("cpu") if i and _is_gpu(one) else one for i, one in enumerate(args))
         result = tensor.to(*args[1:], **_on_cpu(options))
-        return _beside_cpu(result, args) if named is None else _moved(tensor, result, _is_gpu(named))
+        return _beside(result, args) if named is None else _moved(tensor, result, _is_gpu(named))
 
     def _cuda(self, args: tuple[Any, ...], _options: dict[str, Any]) -> Any:
         tensor = args[0]
@@ -250,10 +280,7 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
         return self._generator if given is None and is_on_gpu(tensor) and tensor.is_contiguous() else None
 
     def _warn(self, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        is_dropout = name in _NOT_THE_GPUS
-        if is_dropout and (options.get("p", 0.5) == 0 or not options.get("training", True)):
-            return
-        if is_dropout or (args and is_on_gpu(args[0])):
+        if args and is_on_gpu(args[0]) and not _is_cpu(options.get("device")):
             warn_of_cpu_draw(name)
 
     def _uniform(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -334,6 +361,39 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
         return torch.normal(*args, **_on_cpu(options))
 
 
+def _droppers() -> dict[Any, tuple[str, Callable[[tuple[Any, ...], dict[str, Any]], bool]]]:
+    """The functions that drop elements by the way: the name, and whether a call with these arguments does."""
+
+    def drops(probability: Any, training: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], bool]:
+        """Of arguments that have a position, a name and a default."""
+
+        def of(argument: tuple[int, str, Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+            position, name, default = argument
+            return args[position] if len(args) > position else options.get(name, default)
+
+        return lambda args, options: bool(of(probability, args, options)) and bool(of(training, args, options))
+
+    def layers_drop(args: tuple[Any, ...], _options: dict[str, Any]) -> bool:
+        """Of several layers; rows that are packed have one argument more before the others."""
+        layers, probability, training = args[4:7] if isinstance(args[3], bool) else args[5:8]
+        return layers > 1 and bool(probability) and bool(training)
+
+    functional, always = torch.nn.functional, (999, "", True)
+    found: dict[Any, Any] = {
+        functional.scaled_dot_product_attention: drops((4, "dropout_p", 0.0), always),
+        functional.multi_head_attention_forward: drops((10, "dropout_p", 0.0), (13, "training", True)),
+        functional.rrelu: drops(always, (3, "training", False)),
+        torch.rrelu: drops(always, (3, "training", False)),
+    }
+    for name in _NOT_THE_GPUS:
+        found[getattr(functional, name)] = drops((1, "p", 0.5), (2, "training", True))
+    for name in _TORCHS_DROPOUTS:
+        found[getattr(torch, name)] = drops((1, "p", 0.5), (2, "train", True))
+    for name in _LAYERS_THAT_DROP:
+        found[getattr(torch, name)] = layers_drop
+    return {function: (function.__name__, is_drawn) for function, is_drawn in found.items()}
+
+
 def _scaled_mm(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     from fp8lab.te.gemm import scaled_mm
 
@@ -348,7 +408,7 @@ def _as_on_device(name: str) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]
         from fp8lab.te import torch_kernels
 
         result = getattr(torch_kernels, name)(args, options)
-        return _beside_cpu(result, args) if _CPU_IS_NAMED else result
+        return _beside(result, args)
 
     return handle
 

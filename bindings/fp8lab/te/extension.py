@@ -47,11 +47,12 @@ def _provided(torch: Any, family: str, name: str) -> Any:
 
 def _entry(torch: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function without PyTorch's modes, subclasses and gradients: a kernel sees buffers alone."""
+    from fp8lab.te._mode import computed
 
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> Any:
         with torch.no_grad(), torch._C.DisableTorchFunction():
-            return function(*args, **options)
+            return computed(function(*args, **options))
 
     return call
 

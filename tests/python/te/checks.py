@@ -360,20 +360,86 @@ def draws_on_the_cpu_are_pytorchs() -> None:
     assert words(torch.rand(40)) == words(fp8lab.torch_cpu_uniform(40, seed=5))
 
 
+def warnings_of(call) -> list[str]:
+    """The names of which a call says that their numbers are not the GPU's, though it was said before."""
+    from fp8lab.te import _draws
+
+    _draws._WARNED.clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+        call()
+    return [str(one.message).split()[0] for one in caught if " the emulated GPU" in str(one.message)]
+
+
 def other_draws_warn_by_name() -> None:
     import torch
+    from torch.nn import functional
 
-    for name, call in (
-        ("dropout", lambda: torch.nn.functional.dropout(torch.ones(8, device="cuda"), 0.5)),
-        ("randperm", lambda: torch.randperm(8, device="cuda")),
-        ("exponential_", lambda: torch.empty(8, device="cuda").exponential_()),
+    on_gpu = torch.full((4, 8), 0.5, device="cuda")
+    batch = torch.ones(1, 1, 4, 8, device="cuda")
+    lstm = torch.nn.LSTM(8, 8, 2, dropout=0.5)
+    attention = torch.nn.MultiheadAttention(8, 1, dropout=0.5)
+    for name, call in {
+        "dropout": lambda: functional.dropout(on_gpu, 0.5),
+        "alpha_dropout": lambda: torch.alpha_dropout(on_gpu, 0.5, True),
+        "native_dropout": lambda: torch.native_dropout(on_gpu, 0.5, True),
+        "randperm": lambda: torch.randperm(8, device="cuda"),
+        "randint_like": lambda: torch.randint_like(on_gpu, 5),
+        "exponential_": lambda: torch.empty(8, device="cuda").exponential_(),
+        "poisson": lambda: torch.poisson(on_gpu),
+        "bernoulli": lambda: (on_gpu * 0.5).bernoulli(),  # of what PyTorch computed
+        "multinomial": lambda: torch.distributions.Categorical(on_gpu).sample(),
+        "gumbel_softmax": lambda: functional.gumbel_softmax(on_gpu),
+        "rrelu": lambda: functional.rrelu(on_gpu, training=True),
+        "scaled_dot_product_attention": lambda: functional.scaled_dot_product_attention(batch, batch, batch, None, 0.5),
+        "lstm": lambda: lstm(on_gpu),
+        "multi_head_attention_forward": lambda: attention(on_gpu, on_gpu, on_gpu),
+        "orthogonal_": lambda: torch.nn.init.orthogonal_(torch.empty(4, 4, device="cuda")),
+    }.items():
+        assert warnings_of(call) == [name], (name, warnings_of(call))
+    for silent in (
+        lambda: functional.dropout(on_gpu, 0.5, training=False),
+        lambda: torch.dropout(on_gpu, 0.0, True),
+        lambda: functional.rrelu(on_gpu),
+        lambda: functional.scaled_dot_product_attention(batch, batch, batch),
+        lambda: lstm.eval()(on_gpu),
+        lambda: torch.nn.LSTM(8, 8, 1).train()(on_gpu),
+        lambda: attention.eval()(on_gpu, on_gpu, on_gpu),
+        lambda: torch.bernoulli(torch.full((4,), 0.5)),
+        lambda: torch.randint_like(on_gpu, 5, device="cpu"),
+        lambda: torch.nn.init.orthogonal_(torch.empty(4, 4)),
+        lambda: torch.nn.init.trunc_normal_(on_gpu.clone()),
     ):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            call()
-            call()
-        said = [str(one.message) for one in caught if "PyTorch's CPU generator" in str(one.message)]
-        assert len(said) == 1 and said[0].startswith(name), (name, said)
+        assert warnings_of(silent) == []
+
+
+def draws_beside_what_was_computed_are_the_gpus() -> None:
+    """A draw of the form of a tensor that PyTorch or a module computed on the GPU takes the GPU's numbers."""
+    import fp8lab
+    import torch
+    import transformer_engine.pytorch as te
+
+    x = torch.randn(32, 64, device="cuda")
+    layer = te.Linear(64, 64)
+    for computed in (2 * x, torch.nn.functional.gelu(x), x.double().float(), layer(x).detach(), te.LayerNorm(64)(x)):
+        drawn_on = []
+        for like in (x, computed):
+            torch.cuda.manual_seed(5)
+            drawn_on.append((words(torch.randn_like(like)), words(torch.empty_like(like).uniform_())))
+        assert drawn_on[0] == drawn_on[1]
+    on_cpu = 2 * x.cpu()
+    torch.manual_seed(5)
+    assert words(torch.rand_like(on_cpu)) == words(fp8lab.torch_cpu_uniform(32 * 64, seed=5).reshape(32, 64))
+
+
+def figures_of_memory_have_the_usual_names() -> None:
+    import torch
+
+    before = torch.cuda.memory_allocated()
+    kept = torch.zeros(1000, device="cuda") + 1
+    assert torch.cuda.memory_stats()["allocated_bytes.all.peak"] >= before + kept.nbytes
+    assert torch.cuda.memory_stats()["num_ooms"] == 0 and "Allocated memory" in torch.cuda.memory_summary()
 
 
 def tensors_move_as_copies() -> None:
@@ -1276,7 +1342,8 @@ CHECKS = {
             linear_without_bias, linear_in_high_precision, gradients_accumulate_into_main_grad,
             a_noop_flag_leaves_all_as_it_is, draws_on_cuda_are_the_gpus, a_uniform_draw_between_bounds_is_rounded_once,
             a_modules_weights_are_the_gpus, the_generators_state_is_kept_and_restored, draws_on_the_cpu_are_pytorchs,
-            other_draws_warn_by_name, tensors_move_as_copies, only_transformer_engine_sees_a_gpu, the_device_answers,
+            other_draws_warn_by_name, draws_beside_what_was_computed_are_the_gpus, figures_of_memory_have_the_usual_names,
+            tensors_move_as_copies, only_transformer_engine_sees_a_gpu, the_device_answers,
             a_second_device_is_refused, what_is_not_provided_says_so, wrong_operands_are_named,
             every_provided_function_is_there, child_processes_see_the_device, the_router_is_fp8labs,
             dropout_and_the_rope_of_three_are_fp8labs, a_gelus_gradient_has_that_of_its_bias_beside_it,

@@ -57,6 +57,8 @@ def test_an_unknown_device_is_named() -> None:
         (["--device=b200", "--functions=hopper", "a.py"], "functions of hopper are not those of b200"),
         (["--divice", "h100", "a.py"], "unknown option --divice"),
         (["-m"], "a script or -m MODULE is missing"),
+        (["no_such_script.py"], "there is no script no_such_script.py"),
+        (["-m", "no_such_module.main"], "there is no module no_such_module.main"),
     ],
 )
 def test_a_wrong_command_line_has_status_2(words: list[str], message: str, capsys) -> None:
