@@ -16,11 +16,22 @@ _UNREAD = {
     "OPTIMIZATION_LEVEL": "opt_level",
     "BLOCK_SCALING": "use_mxfp8_block_scaling",
 }
-_READ = (
-    "BACKEND", "USE_AUTOCAST_DURING_EVAL", "MARGIN", "INTERVAL", "FORMAT", "AMAX_HISTORY_LEN", "AMAX_COMPUTE_ALGO",
-    "OVERRIDE_FPROP", "OVERRIDE_DGRAD", "OVERRIDE_WGRAD", "USE_MXFP8_BLOCK_SCALING", "OPT_LEVEL", "PAD_INNER_DIM",
-    "ENABLE_FSDP_FLOAT8_ALL_GATHER",
-)  # fmt: skip
+_OF_BACKENDS = {
+    "TE": (
+        "USE_AUTOCAST_DURING_EVAL", "MARGIN", "INTERVAL", "FORMAT", "AMAX_HISTORY_LEN", "AMAX_COMPUTE_ALGO",
+        "OVERRIDE_FPROP", "OVERRIDE_DGRAD", "OVERRIDE_WGRAD", "USE_MXFP8_BLOCK_SCALING",
+    ),
+    "MSAMP": ("OPT_LEVEL",),
+    "AO": ("PAD_INNER_DIM", "ENABLE_FSDP_FLOAT8_ALL_GATHER"),
+}  # fmt: skip
+_READ = ("BACKEND", *(suffix for suffixes in _OF_BACKENDS.values() for suffix in suffixes))
+_ARGUMENTS_OF_BACKENDS = {
+    "TE": (
+        "use_autocast_during_eval", "margin", "interval", "fp8_format", "amax_history_len", "amax_compute_algo",
+        "override_linear_precision",
+    ),
+    "MSAMP": ("opt_level",),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -317,6 +328,25 @@ class Script:
                 f"the key {meant}" if meant else "",
             )
 
+    def look_for_other_backends(self, kind: str | None) -> None:
+        """What was asked of a backend that does not run."""
+        runs = str(self.found["backend"])
+
+        def lose(asked: str, backend: str) -> None:
+            self.diverges(
+                "of_another_backend", asked, "nothing", f"It is of the recipe of {backend}, and the backend is {runs}"
+            )
+
+        for backend, names in _ARGUMENTS_OF_BACKENDS.items():
+            for name in names if backend != runs and self.kind == "FP8RecipeKwargs" else ():
+                if self.given.get(name) is not None:
+                    lose(f"{name}={self.given[name]!r} (argument)", backend)
+        for backend, suffixes in _OF_BACKENDS.items():
+            for suffix in suffixes if backend != runs and kind is not None and self.row.reads_environment else ():
+                source = self.origin.get(PREFIX + suffix, "environment")
+                if PREFIX + suffix in self.variables and source != "default":
+                    lose(f"{PREFIX}{suffix}={self.variables[PREFIX + suffix]} ({source})", backend)
+
     def follow(self) -> None:
         """From the request to the backend, to the first error."""
         enabled = self.read_precision()
@@ -328,3 +358,5 @@ class Script:
             self.torchao(kind)
         elif backend == "MSAMP":
             self.msamp(kind)
+        if backend is not None:
+            self.look_for_other_backends(kind)

@@ -174,6 +174,10 @@ def test_each_way_in_which_a_file_goes_wrong_is_told(tmp_path):
     assert launched(amax_history_len=16).sources["amax_history_len"] == "YAML"
     found = launched(amax_compute_algo="max", interval=4)
     assert names(found) == ["unknown_to_backend"] and found.fields["amax_compute_algo"] == "max"
+    other = launched(backend="MSAMP", opt_level="O1", amax_history_len=16)
+    assert names(other) == ["loss_scale_stays", "of_another_backend"]
+    assert other.divergences[1].asked == "ACCELERATE_FP8_AMAX_HISTORY_LEN=16 (YAML)"
+    assert names(launched(amax_compute_algo="max", pad_inner_dim=True)) == ["of_another_backend"]
     file = tmp_path / "broken.yaml"
     file.write_text("a: [")
     pytest.importorskip("yaml")
@@ -211,6 +215,13 @@ def test_older_releases_lose_other_requests():
     assert effective(handler=("FP8RecipeKwargs", {"backend": "msamp"})).error.startswith(
         "MS-AMP refuses opt_level None"
     )
+    means_ms_amp = effective(handler={"fp8_format": "E4M3", "margin": 0}, accelerate="0.30.0")
+    assert means_ms_amp.backend == "MSAMP"
+    assert [one.asked for one in means_ms_amp.divergences if one.name == "of_another_backend"] == [
+        "margin=0 (argument)", "fp8_format='E4M3' (argument)",
+    ]  # fmt: skip
+    level = effective(handler={"backend": "TE", "opt_level": "O1"}, accelerate="0.30.0")
+    assert "opt_level='O1' (argument)" in [one.asked for one in level.divergences]
     interval = effective(handler={"interval": 3}, accelerate="1.10.1", transformer_engine="2.1.0")
     assert "unused_by_backend" in [one.name for one in interval.divergences]
 
