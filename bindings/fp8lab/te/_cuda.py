@@ -270,6 +270,8 @@ def _tensors(replaced: Replacements, torch: Any, pretend_cuda: bool) -> None:
     own_wrapper = torch.Tensor._make_wrapper_subclass
 
     def make_wrapper(*args: Any, **options: Any) -> Any:
+        if len(args) > 7:  # PyTorch's own, which are where they say
+            return own_wrapper(*args, **options)
         return own_wrapper(*args, **{**options, "device": torch.device("cpu")})
 
     def own_is_cpu(tensor: Any) -> bool:

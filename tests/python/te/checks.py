@@ -442,6 +442,14 @@ def figures_of_memory_have_the_usual_names() -> None:
     assert torch.cuda.memory_stats()["num_ooms"] == 0 and "Allocated memory" in torch.cuda.memory_summary()
 
 
+def programs_may_have_functions_compiled() -> None:
+    import torch
+
+    x = torch.randn(8, device="cuda", requires_grad=True)
+    torch.compile(lambda one: one * 2, backend="aot_eager")(x).sum().backward()
+    assert x.grad.tolist() == [2.0] * 8
+
+
 def tensors_move_as_copies() -> None:
     import torch
 
@@ -1343,7 +1351,7 @@ CHECKS = {
             a_noop_flag_leaves_all_as_it_is, draws_on_cuda_are_the_gpus, a_uniform_draw_between_bounds_is_rounded_once,
             a_modules_weights_are_the_gpus, the_generators_state_is_kept_and_restored, draws_on_the_cpu_are_pytorchs,
             other_draws_warn_by_name, draws_beside_what_was_computed_are_the_gpus, figures_of_memory_have_the_usual_names,
-            tensors_move_as_copies, only_transformer_engine_sees_a_gpu, the_device_answers,
+            programs_may_have_functions_compiled, tensors_move_as_copies, only_transformer_engine_sees_a_gpu, the_device_answers,
             a_second_device_is_refused, what_is_not_provided_says_so, wrong_operands_are_named,
             every_provided_function_is_there, child_processes_see_the_device, the_router_is_fp8labs,
             dropout_and_the_rope_of_three_are_fp8labs, a_gelus_gradient_has_that_of_its_bias_beside_it,
