@@ -63,6 +63,42 @@ def test_the_primer_prints_the_digits_of_the_gpu_that_it_was_run_on(documentatio
     assert wrong == [(1, "-0.8827", "-0.8826"), (1, "0.2896", "0.2895")]
 
 
+#: Without the one that takes a minute, and the one that begins amid a program on several GPUs.
+LOW_PRECISION = [
+    ("h100", "fp8_current_scaling/pytorch_current_scaling_example.py"),
+    ("h100", "fp8_delayed_scaling/pytorch_delayed_scaling_example.py"),
+    ("h100", "introduction/autocast_pytorch.py"),
+    ("b200", "mxfp8/pytorch_mxfp8_example.py"),
+    ("b200", "nvfp4/pytorch_nvfp4_example.py"),
+    ("h100", "performance_considerations/fused_layers_pytorch.py"),
+    ("h100", "performance_considerations/memory_usage_1_pytorch.py"),
+    ("h100", "performance_considerations/memory_usage_2_pytorch.py"),
+    ("h100", "performance_considerations/memory_usage_3_pytorch.py"),
+    ("h100", "performance_considerations/save_original_input_pytorch.py"),
+]
+
+
+@exhaustive
+@pytest.mark.parametrize(("device", "script"), LOW_PRECISION)
+def test_the_scripts_on_low_precision_run(documentation, device, script):
+    done = run(device, documentation / "features" / "low_precision_training" / script)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@exhaustive
+def test_the_script_on_block_scaling_names_a_module_that_there_is_not(documentation):
+    """``te.common``, which is no part of ``transformer_engine.pytorch``, on a GPU neither; all else of it runs."""
+    script = (
+        documentation / "features/low_precision_training/fp8_blockwise_scaling/pytorch_blockwise_scaling_example.py"
+    )
+    assert "has no attribute 'common'" in run("h100", script).stderr
+    text = script.read_text().replace("te.common.recipe.Format", "recipes.Format")
+    right = script.with_name("right.py")
+    right.write_text("import transformer_engine.common.recipe as recipes\n" + text)
+    done = run("h100", right)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 @exhaustive
 @without_transformer_engine
 def test_a_llama_of_hugging_face_trains_under_accelerate():
