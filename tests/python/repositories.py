@@ -14,6 +14,7 @@ MS_AMP = "MS-AMP"
 TORCHAO = "ao"
 DEEPGEMM = "DeepGEMM"
 MICROXCALING = "microxcaling"
+ACCELERATE = "accelerate"
 #: The names, and where the projects are.
 PROJECTS = {
     TRANSFORMER_ENGINE: "https://github.com/NVIDIA/TransformerEngine",
@@ -21,6 +22,7 @@ PROJECTS = {
     TORCHAO: "https://github.com/pytorch/ao",
     DEEPGEMM: "https://github.com/deepseek-ai/DeepGEMM",
     MICROXCALING: "https://github.com/microsoft/microxcaling",
+    ACCELERATE: "https://github.com/huggingface/accelerate",
 }
 
 

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs of Transformer Engine's documentation, unmodified, from the checkout that FP8LAB_CHECKOUTS names."""
 
+import io
 import json
+import os
 import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import own_tests
@@ -35,6 +38,34 @@ def documentation():
 def run(device, *words):
     command = [sys.executable, "-m", "fp8lab.te", "--device", device, *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+#: accelerate's release whose tests of FP8 are the newest ones: they have not changed until 1.15.
+ACCELERATES_TESTS = "v1.14.0"
+
+
+@exhaustive
+@without_transformer_engine
+@pytest.mark.parametrize(("device", "passed"), [("h100", 2), ("b200", 3)])
+def test_accelerates_own_tests_of_transformer_engine_pass(tmp_path, device, passed):
+    """Without those that want DeepSpeed or two GPUs; MXFP8 is a Blackwell's."""
+    pytest.importorskip("accelerate")
+    try:
+        archive = repositories.git(repositories.ACCELERATE, "archive", ACCELERATES_TESTS, "tests")
+    except repositories.NoCheckoutError as error:
+        pytest.skip(str(error))
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(tmp_path, filter="data")
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_fp8.py", "-k", "TestTransformerEngine"]
+    commands = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # accelerate's own is there
+    done = subprocess.run(
+        [sys.executable, "-m", "fp8lab.te", "--device", device, "--pretend-cuda", *words],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PATH": commands, "HF_HUB_OFFLINE": "1"},
+    )
+    assert done.returncode == 0 and f"{passed} passed" in done.stdout, done.stdout[-3000:]
 
 
 def numbers(text: str) -> list[str]:
