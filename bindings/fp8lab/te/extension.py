@@ -74,7 +74,7 @@ def make_triton_module(name: str) -> types.ModuleType:
         def refuse(*_args: Any, **_options: Any) -> Any:
             raise NotImplementedError(
                 f"{short}.{wanted} is not provided by fp8lab.te for transformer_engine {installed_release().name}: it "
-                "is a Triton kernel, which runs on a GPU alone"
+                "is a Triton kernel, which runs on a GPU alone; use PyTorch's function of that purpose"
             )
 
         return refuse
