@@ -98,7 +98,7 @@ void add_block(const double* actual, const double* reference, std::size_t count,
 
 /// Calls add(first, count) for blocks.
 template <typename Add>
-void for_each_block(std::size_t size, const Add& add) {
+void for_each_error_block(std::size_t size, const Add& add) {
   for (std::size_t first = 0; first < size; first += error_block) {
     checkpoint();
     add(first, std::min(error_block, size - first));
@@ -176,7 +176,7 @@ void ErrorTotals::add(double actual, double reference) {
 void ErrorTotals::add(std::span<const double> actual, std::span<const double> reference) {
   check_same_size("actual", actual.size(), "reference", reference.size());
   const DefaultEnvironment environment;
-  for_each_block(actual.size(), [&](std::size_t first, std::size_t size) {
+  for_each_error_block(actual.size(), [&](std::size_t first, std::size_t size) {
     add_block(actual.data() + first, reference.data() + first, size, *this);
   });
 }
@@ -186,7 +186,7 @@ void ErrorTotals::add(std::span<const float> actual, std::span<const float> refe
   const DefaultEnvironment environment;
   std::array<double, error_block> a;
   std::array<double, error_block> r;
-  for_each_block(actual.size(), [&](std::size_t first, std::size_t size) {
+  for_each_error_block(actual.size(), [&](std::size_t first, std::size_t size) {
     widen(actual.subspan(first, size), std::span(a).first(size));
     widen(reference.subspan(first, size), std::span(r).first(size));
     add_block(a.data(), r.data(), size, *this);

@@ -321,7 +321,8 @@ Buffer<Source> filled_up(const Matrix<Source>& x, std::size_t rows, std::size_t 
   Buffer<Source> padded(rows * columns);
   std::ranges::fill(padded, Source{});
   for (std::size_t r = 0; r < x.rows; ++r) {
-    std::ranges::copy(x.values.subspan(r * x.columns, x.columns), padded.begin() + r * columns);
+    std::ranges::copy(x.values.subspan(r * x.columns, x.columns),
+                      padded.begin() + static_cast<std::ptrdiff_t>(r * columns));
   }
   return padded;
 }
