@@ -39,8 +39,9 @@ void check_arguments(const CheckArguments& arguments) {
   if (arguments.min_sqnr && !std::isfinite(*arguments.min_sqnr)) {
     refuse("min_sqnr must be finite, not ", *arguments.min_sqnr);
   }
-  if (arguments.bits_per_weight && !(*arguments.bits_per_weight > 0 && *arguments.bits_per_weight <= 64)) {
-    refuse("bits_per_weight must be above 0 and at most 64, not ", *arguments.bits_per_weight);
+  if (arguments.bits_per_weight) {
+    const bool fits = *arguments.bits_per_weight > 0 && *arguments.bits_per_weight <= 64;  // a NaN does not
+    if (!fits) refuse("bits_per_weight must be above 0 and at most 64, not ", *arguments.bits_per_weight);
   }
   for (const auto& [name, value] :
        {std::pair{"tolerance", arguments.tolerance}, std::pair{"row_tolerance", arguments.row_tolerance},

@@ -8,6 +8,8 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <optional>
+#include <utility>
 
 #include "check/check.hpp"
 #include "check/plain_tensors.hpp"
@@ -49,6 +51,7 @@ double shortfall_of(const CheckResult& result, const CheckedTensor& tensor, std:
 /// All tensors, worst first.
 std::vector<TensorVerdict> verdicts_of(const CheckResult& result) {
   std::vector<SourceTensor> named;
+  named.reserve(result.tensors.size());
   for (const CheckedTensor& one : result.tensors) named.push_back({.name = one.name, .type = {}, .shape = {}});
   const std::vector<std::string> names = names_in_tables(named);
   std::vector<TensorVerdict> all;
@@ -287,6 +290,7 @@ Table layers_table(const CheckResult& result, const std::vector<TensorVerdict>& 
     if (layer.worst == nullptr) layer.worst = &one;
   }
   std::vector<Layer> layers;
+  layers.reserve(by_first.size());
   for (auto& [first, layer] : by_first) layers.push_back(std::move(layer));
   return tabulate(layers, {.name = "layers", .title = "Layers", .detail = true})
       .column({"layer"}, &Layer::name)
@@ -424,21 +428,21 @@ std::string outputs_words(const CheckResult& result, const CheckedOutputs& one, 
 }
 
 /// How many outputs by a recipe have less than min_sqnr; empty: none has.
-std::string below_words(const CheckResult& result, std::size_t recipe, const std::vector<std::string>& names) {
+std::string below_words(const CheckResult& result, double min_sqnr, std::size_t recipe,
+                        const std::vector<std::string>& names) {
   std::size_t all = 0;
   std::size_t below = 0;
   const CheckedOutputs* lowest = nullptr;
   for (const CheckedOutputs& one : result.outputs) {
     if (one.recipe != recipe) continue;
     ++all;
-    if (!(one.sqnr_db < *result.arguments.min_sqnr)) continue;
+    if (!(one.sqnr_db < min_sqnr)) continue;
     ++below;
     if (lowest == nullptr || one.sqnr_db < lowest->sqnr_db) lowest = &one;
   }
   if (below == 0) return "";
   return fmt::format("{} of {} outputs by {} have less than {:g} dB (min_sqnr); the worst, {}, has {:.1f} dB.", below,
-                     all, recipe_name(result, recipe), *result.arguments.min_sqnr, names[lowest->tensor],
-                     lowest->sqnr_db);
+                     all, recipe_name(result, recipe), min_sqnr, names[lowest->tensor], lowest->sqnr_db);
 }
 
 void add_outputs(const CheckResult& result, const std::vector<TensorVerdict>& verdicts,
@@ -449,8 +453,12 @@ void add_outputs(const CheckResult& result, const std::vector<TensorVerdict>& ve
   Text text{.name = "outputs_verdict"};
   text.paragraphs.push_back("Worst of all outputs are those of " + outputs_words(result, *worst, names[worst->tensor]) +
                             ".");
-  for (std::size_t recipe = 0; result.arguments.min_sqnr && recipe < result.arguments.recipes.size(); ++recipe) {
-    if (std::string words = below_words(result, recipe, names); !words.empty()) text.paragraphs.push_back(words);
+  if (const std::optional<double>& least = result.arguments.min_sqnr) {
+    for (std::size_t recipe = 0; recipe < result.arguments.recipes.size(); ++recipe) {
+      if (std::string words = below_words(result, *least, recipe, names); !words.empty()) {
+        text.paragraphs.push_back(std::move(words));
+      }
+    }
   }
   sections.emplace_back(std::move(text));
   sections.emplace_back(outputs_table(result, names));

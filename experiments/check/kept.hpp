@@ -25,7 +25,8 @@ class KeptTensors {
 
   /// The result of a tensor of the stream; null: it is not known.
   [[nodiscard]] const CheckedTensor* find(std::size_t tensor) const {
-    return results_[tensor] ? &*results_[tensor] : nullptr;
+    const std::optional<CheckedTensor>& result = results_[tensor];
+    return result ? &*result : nullptr;
   }
   [[nodiscard]] std::size_t count() const { return found_; }   ///< the tensors that are known
   [[nodiscard]] double elements() const { return elements_; }  ///< of these

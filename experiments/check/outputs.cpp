@@ -48,6 +48,7 @@ std::vector<std::size_t> counted(std::size_t count) {
 std::vector<std::size_t> spread_rows(std::size_t rows, std::size_t most) {
   std::vector<std::size_t> all;
   const std::size_t count = std::min(rows, most);
+  all.reserve(count);
   for (std::size_t i = 0; i < count; ++i) all.push_back(i * rows / count);
   return all;
 }
@@ -158,11 +159,16 @@ class OutputMeter {
   [[nodiscard]] CheckedOutputs measure(std::span<const float> out) const {
     CheckedOutputs result{.tensor = layer_.tensor, .rows = layer_.rows.size(), .of_rows = layer_.of_rows};
     const std::size_t columns = out.size() / layer_.rows.size();
-    double energy = 0, weight = 0, inputs = 0, core = 0, all = 0;
+    double energy = 0;
+    double weight = 0;
+    double inputs = 0;
+    double core = 0;
+    double all = 0;
     bool has_worst = false;
     for (std::size_t row = 0; row < layer_.rows.size(); ++row) {
       checkpoint();
-      double row_energy = 0, row_noise = 0;
+      double row_energy = 0;
+      double row_noise = 0;
       for (std::size_t i = row * columns; i < (row + 1) * columns; ++i) {
         const double real = layer_.real[i];
         const double total = static_cast<double>(out[i]) - real;

@@ -62,10 +62,11 @@ std::optional<ElementType> type_of_dtype(std::string_view dtype) {
 }
 
 /// Why a tensor is left out; empty: it is not.
-std::string reason_against(const Checkpoint& checkpoint, const StoredTensor& tensor) {
-  if (!type_of_dtype(tensor.dtype)) return "its dtype is " + tensor.dtype;
+std::string reason_against(const Checkpoint& checkpoint, const StoredTensor& tensor,
+                           const std::optional<ElementType>& type) {
+  if (!type) return "its dtype is " + tensor.dtype;
   if (!checkpoint.has_data(tensor)) return "its file ends within it";
-  if (tensor.bytes != tensor.elements() * bytes_of(*type_of_dtype(tensor.dtype))) {
+  if (tensor.bytes != tensor.elements() * bytes_of(*type)) {
     return "it has " + std::to_string(tensor.bytes) + " bytes, which its shape and dtype do not need";
   }
   if (tensor.fortran_order && tensor.shape.size() > 1) {
@@ -80,7 +81,8 @@ void add_tensors(const fs::path& path, std::span<const std::string> names, Found
     const auto named = std::ranges::find_if(names, [&](const auto& one) { return names_tensor(one, tensor.name); });
     if (!names.empty() && named == names.end()) continue;
     const bool by_name = std::ranges::find(names, tensor.name) != names.end();
-    if (const std::string reason = reason_against(*checkpoint, tensor); !reason.empty()) {
+    const std::optional<ElementType> type = type_of_dtype(tensor.dtype);
+    if (const std::string reason = reason_against(*checkpoint, tensor, type); !type || !reason.empty()) {
       if (by_name) refuse(printable(path.native()), ", tensor ", printable(tensor.name), ": ", reason);
       all.left_out.push_back({printable(tensor.name), reason, tensor.name});
       continue;
@@ -89,7 +91,7 @@ void add_tensors(const fs::path& path, std::span<const std::string> names, Found
     all.found.push_back(
         {.path = file,
          .header = {.name = tensor.name,
-                    .type = *type_of_dtype(tensor.dtype),
+                    .type = *type,
                     .shape = tensor.shape,
                     .size = tensor.elements(),
                     .offset = 0,

@@ -116,6 +116,7 @@ std::vector<std::size_t> within_bits(const std::vector<std::vector<Option>>& gro
   for (std::size_t i = 0; i < groups.size(); ++i) open.insert(i);
   while (!open.empty()) {
     std::optional<std::size_t> best;
+    std::size_t best_next = 0;
     double best_gain = 0;
     std::vector<std::size_t> closed;
     for (const std::size_t i : open) {
@@ -127,13 +128,13 @@ std::vector<std::size_t> within_bits(const std::vector<std::vector<Option>>& gro
       const double gain = gain_of(groups[i], chosen[i], *next);
       if (best && gain <= best_gain) continue;
       best = i;
+      best_next = *next;
       best_gain = gain;
     }
     for (const std::size_t i : closed) open.erase(i);
     if (!best) break;
-    const std::size_t next = *next_on_hull(groups[*best], chosen[*best]);
-    bits += groups[*best][next].bits - groups[*best][chosen[*best]].bits;
-    chosen[*best] = next;
+    bits += groups[*best][best_next].bits - groups[*best][chosen[*best]].bits;
+    chosen[*best] = best_next;
   }
   return chosen;
 }
@@ -257,6 +258,7 @@ Plan plan_of(const CheckResult& result) {
   }
   // 2. An option of each.
   std::vector<std::vector<Option>> options;
+  options.reserve(plan.groups.size());
   for (const PlannedGroup& group : plan.groups) options.push_back(options_of(result, group));
   std::vector<std::size_t> chosen(options.size());
   if (result.arguments.bits_per_weight) {

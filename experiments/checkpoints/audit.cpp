@@ -186,7 +186,10 @@ Audit AuditRun::result() {
     take(line_of(part.number), "this process");
   }
   std::vector<AuditPart> parts;
-  for (const std::optional<AuditPart>& part : c.parts) parts.push_back(*part);
+  parts.reserve(c.parts.size());
+  for (const std::optional<AuditPart>& part : c.parts) {
+    if (part) parts.push_back(*part);  // all are known by now
+  }
   Audit audit;
   append(audit.findings, findings_of_files(*c.model.quantized));
   append(audit.findings, findings_of_names(*c.model.quantized, *c.model.recognition));

@@ -104,8 +104,8 @@ std::vector<CheckpointFinding> findings_between(const AuditedModel& model, std::
   std::unordered_map<std::uint64_t, const Weight*> by_expected_codes;
   std::unordered_map<std::uint64_t, const Weight*> by_expected_scales;
   for (const auto& [weight, matrix] : all) {
-    if (matrix->expected_codes) by_expected_codes.try_emplace(*matrix->expected_codes, weight);
-    if (matrix->expected_scales) by_expected_scales.try_emplace(*matrix->expected_scales, weight);
+    if (const auto& codes = matrix->expected_codes) by_expected_codes.try_emplace(*codes, weight);
+    if (const auto& scales = matrix->expected_scales) by_expected_scales.try_emplace(*scales, weight);
   }
   for (const auto& [weight, matrix] : all) {
     const auto [first, is_new] = by_codes.try_emplace(matrix->codes, weight);

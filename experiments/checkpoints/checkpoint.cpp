@@ -304,29 +304,18 @@ struct Checkpoint::Content {
     }
   }
 
-  void choose(ByFile& by_file, const std::map<std::string, std::string>& weight_map) {
-    // 1. All places of each name.
-    std::map<std::string_view, std::vector<Chosen>> places;
-    for (std::size_t f = 0; f < by_file.size(); ++f) {
-      for (std::size_t i = 0; i < by_file[f].size(); ++i) places[by_file[f][i].name].push_back({f, i});
+  /// The place in the file that the index states; the first where it has none there.
+  [[nodiscard]] Chosen place_in(const std::string& file, const std::vector<Chosen>& all) const {
+    Chosen place = all.front();
+    for (const Chosen& other : all) {
+      if (files[other.file].filename() == file) place = other;
     }
-    // 2. One of them, and what is wrong with the others.
-    std::map<std::pair<std::size_t, std::size_t>, std::vector<std::string>> twice;
-    std::map<std::size_t, std::vector<std::string>> not_in_index;
-    std::vector<Chosen> chosen;
-    for (const auto& [name, all] : places) {
-      Chosen place = all.front();
-      const auto stated = weight_map.find(std::string(name));
-      if (stated != weight_map.end()) {
-        for (const Chosen& other : all) {
-          if (files[other.file].filename() == stated->second) place = other;
-        }
-      } else if (has_index) {
-        not_in_index[place.file].emplace_back(name);
-      }
-      for (std::size_t i = 1; i < all.size(); ++i) twice[{all[0].file, all[i].file}].emplace_back(name);
-      chosen.push_back(place);
-    }
+    return place;
+  }
+
+  /// Tells of the names that the index has in a file which has them not.
+  void tell_absent(const std::map<std::string_view, std::vector<Chosen>>& places,
+                   const std::map<std::string, std::string>& weight_map) {
     std::map<std::string, std::vector<std::string>> absent;
     for (const auto& [name, file] : weight_map) {
       const auto f = static_cast<std::size_t>(
@@ -343,6 +332,30 @@ struct Checkpoint::Content {
                           (names.size() == 1 ? "none of this name" : "none of these names");
       add(FileFault::not_in_file, file, std::move(names), std::move(words));
     }
+  }
+
+  void choose(ByFile& by_file, const std::map<std::string, std::string>& weight_map) {
+    // 1. All places of each name.
+    std::map<std::string_view, std::vector<Chosen>> places;
+    for (std::size_t f = 0; f < by_file.size(); ++f) {
+      for (std::size_t i = 0; i < by_file[f].size(); ++i) places[by_file[f][i].name].push_back({f, i});
+    }
+    // 2. One of them, and what is wrong with the others.
+    std::map<std::pair<std::size_t, std::size_t>, std::vector<std::string>> twice;
+    std::map<std::size_t, std::vector<std::string>> not_in_index;
+    std::vector<Chosen> chosen;
+    for (const auto& [name, all] : places) {
+      Chosen place = all.front();
+      const auto stated = weight_map.find(std::string(name));
+      if (stated != weight_map.end()) {
+        place = place_in(stated->second, all);
+      } else if (has_index) {
+        not_in_index[place.file].emplace_back(name);
+      }
+      for (std::size_t i = 1; i < all.size(); ++i) twice[{all[0].file, all[i].file}].emplace_back(name);
+      chosen.push_back(place);
+    }
+    tell_absent(places, weight_map);
     for (auto& [pair, names] : twice) {
       std::string words = pair.first == pair.second ? count_of(names.size(), "name") + " of its header come twice"
                                                     : count_of(names.size(), "tensor") + " of this file are in " +

@@ -69,6 +69,39 @@ float number_at(std::span<const std::byte> bytes, std::string_view dtype, std::s
   return widened(BFloat16{word});
 }
 
+/// The bytes that the codes of a weight need, with the scales that stand between them.
+std::uint64_t packed_bytes_of(const Weight& weight) {
+  const Layout& layout = *weight.layout;
+  if (layout.packing == Packing::gguf_mxfp4) return weight.elements() / 32 * 17;
+  if (layout.packing == Packing::gguf_nvfp4) return weight.elements() / 64 * 36;
+  return layout.bytes_of_codes(weight.elements());
+}
+
+/// Throws where bytes of a weight's tensors are not there, or not in the order of rows.
+void check_bytes_of(const Checkpoint& checkpoint, const Weight& weight) {
+  const std::string about = printable(weight.name);
+  for (const StoredTensor* tensor : {weight.codes, weight.scale, weight.global_scale}) {
+    if (tensor == nullptr) continue;
+    if (!checkpoint.has_data(*tensor)) {
+      throw std::runtime_error(cannot_read(in_one_line(checkpoint.files()[tensor->file].native()),
+                                           "it ends within tensor " + printable(tensor->name)));
+    }
+    const std::optional<std::uint64_t> bits = bits_of_dtype(tensor->dtype);
+    if (bits && tensor->bytes != (tensor->elements() * *bits + 7) / 8) {
+      throw std::runtime_error(printable(tensor->name) + " has " + std::to_string(tensor->bytes) +
+                               " bytes, which is not the size of its shape");
+    }
+  }
+  const std::uint64_t packed = packed_bytes_of(weight);
+  if (weight.codes->bytes != packed) {
+    throw std::runtime_error(about + " has " + std::to_string(weight.codes->bytes) +
+                             " bytes of codes; its shape needs " + std::to_string(packed));
+  }
+  if (weight.codes->fortran_order || (weight.scale != nullptr && weight.scale->fortran_order)) {
+    throw std::invalid_argument(about + " is stored in Fortran's order, which is not read");
+  }
+}
+
 }  // namespace
 
 const Dequantization& find_dequantization(const Layout& layout, Loader loader) {
@@ -260,28 +293,7 @@ WeightReader::WeightReader(const Checkpoint& checkpoint, const Weight& weight, L
   const std::string about = printable(weight.name);
 
   // 1. The bytes are there.
-  for (const StoredTensor* tensor : {weight.codes, weight.scale, weight.global_scale}) {
-    if (tensor == nullptr) continue;
-    if (!checkpoint.has_data(*tensor)) {
-      throw std::runtime_error(cannot_read(in_one_line(checkpoint.files()[tensor->file].native()),
-                                           "it ends within tensor " + printable(tensor->name)));
-    }
-    const std::optional<std::uint64_t> bits = bits_of_dtype(tensor->dtype);
-    if (bits && tensor->bytes != (tensor->elements() * *bits + 7) / 8) {
-      throw std::runtime_error(printable(tensor->name) + " has " + std::to_string(tensor->bytes) +
-                               " bytes, which is not the size of its shape");
-    }
-  }
-  const std::uint64_t packed = layout.packing == Packing::gguf_mxfp4   ? weight.elements() / 32 * 17
-                               : layout.packing == Packing::gguf_nvfp4 ? weight.elements() / 64 * 36
-                                                                       : layout.bytes_of_codes(weight.elements());
-  if (weight.codes->bytes != packed) {
-    throw std::runtime_error(about + " has " + std::to_string(weight.codes->bytes) +
-                             " bytes of codes; its shape needs " + std::to_string(packed));
-  }
-  if (weight.codes->fortran_order || (weight.scale != nullptr && weight.scale->fortran_order)) {
-    throw std::invalid_argument(about + " is stored in Fortran's order, which is not read");
-  }
+  check_bytes_of(checkpoint, weight);
 
   // 2. The blocks.
   c.block_rows = weight.block_rows;

@@ -479,7 +479,8 @@ CodedMatrix quantized_as(const ExpectedMatrix& expected) {
     }
   }
   const Format input_type = expected.original.visit([]<typename T>(std::span<const T>) {
-    return std::is_same_v<T, float> ? binary32 : std::is_same_v<T, Half> ? binary16 : bfloat16;
+    if (std::is_same_v<T, float>) return binary32;
+    return std::is_same_v<T, Half> ? binary16 : bfloat16;
   });
   Quantized made = quantize(expected.original, expected.recipe, Direction::rowwise, options);
   if (expected.group_amax) made.amax = *expected.group_amax;

@@ -98,6 +98,33 @@ class GgufHeader {
   std::uint64_t at_ = 4;  // behind the magic
 };
 
+/// The facts of a tensor. The innermost dimension comes first.
+StoredTensor read_gguf_tensor(GgufHeader& header, Bytes& bytes) {
+  StoredTensor tensor{.name = header.text(), .dtype = {}, .shape = {}};
+  const std::uint64_t dimensions = header.number(4);
+  if (dimensions > 8) {
+    bytes.fail("tensor " + printable(tensor.name) + " has " + std::to_string(dimensions) + " dimensions");
+  }
+  for (std::uint64_t d = 0; d < dimensions; ++d) tensor.shape.push_back(header.number(8));
+  std::ranges::reverse(tensor.shape);
+  const auto number = static_cast<std::uint32_t>(header.number(4));
+  tensor.offset = header.number(8);
+  const auto type = std::ranges::find(gguf_types(), number, &GgufType::number);
+  if (type == gguf_types().end()) {
+    tensor.dtype = "GGUF type " + std::to_string(number);
+  } else {
+    tensor.dtype = type->name;
+    const std::uint64_t elements = tensor.elements();
+    tensor.bytes = elements / type->elements * type->bytes;
+    const bool whole = !tensor.shape.empty() && tensor.shape.back() % type->elements == 0;
+    if (!whole && type->elements > 1) {
+      bytes.fail("tensor " + printable(tensor.name) + " has rows that are not whole blocks of " +
+                 std::to_string(type->elements));
+    }
+  }
+  return tensor;
+}
+
 }  // namespace
 
 std::span<const GgufType> gguf_types() {
@@ -134,32 +161,8 @@ Container read_gguf(Bytes& bytes) {
     container.metadata.emplace(key, header.value(type));
   }
 
-  // 3. The tensors. The innermost dimension comes first.
-  for (std::uint64_t i = 0; i < tensors; ++i) {
-    StoredTensor tensor{.name = header.text(), .dtype = {}, .shape = {}};
-    const std::uint64_t dimensions = header.number(4);
-    if (dimensions > 8) {
-      bytes.fail("tensor " + printable(tensor.name) + " has " + std::to_string(dimensions) + " dimensions");
-    }
-    for (std::uint64_t d = 0; d < dimensions; ++d) tensor.shape.push_back(header.number(8));
-    std::ranges::reverse(tensor.shape);
-    const auto number = static_cast<std::uint32_t>(header.number(4));
-    tensor.offset = header.number(8);
-    const auto type = std::ranges::find(gguf_types(), number, &GgufType::number);
-    if (type == gguf_types().end()) {
-      tensor.dtype = "GGUF type " + std::to_string(number);
-    } else {
-      tensor.dtype = type->name;
-      const std::uint64_t elements = tensor.elements();
-      tensor.bytes = elements / type->elements * type->bytes;
-      const bool whole = !tensor.shape.empty() && tensor.shape.back() % type->elements == 0;
-      if (!whole && type->elements > 1) {
-        bytes.fail("tensor " + printable(tensor.name) + " has rows that are not whole blocks of " +
-                   std::to_string(type->elements));
-      }
-    }
-    container.tensors.push_back(std::move(tensor));
-  }
+  // 3. The tensors.
+  for (std::uint64_t i = 0; i < tensors; ++i) container.tensors.push_back(read_gguf_tensor(header, bytes));
 
   // 4. The data begin at the next multiple of the alignment.
   std::uint64_t alignment = 32;

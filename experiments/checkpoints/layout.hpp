@@ -158,16 +158,16 @@ struct Layout {
 
   // Bytes.
   std::vector<std::string_view> code_dtypes = {"F8_E4M3"};
+  std::vector<std::string_view> scale_dtypes = {"F32"};
   Format format = e4m3;
   Packing packing = Packing::bytes;
-  std::vector<std::string_view> scale_dtypes = {"F32"};
   ScaleType scale_type = ScaleType::number;
   ScaleShape scale_shape = ScaleShape::scalar;
   Grouping grouping = Grouping::tensor;
-  std::uint64_t group = 0;  ///< columns that share a scale; of blocks what the configuration may change
-  std::uint64_t block_rows = 1;
   GlobalScale global = GlobalScale::none;
   bool transposed = false;  ///< the weight before is (experts, K, N)
+  std::uint64_t group = 0;  ///< columns that share a scale; of blocks what the configuration may change
+  std::uint64_t block_rows = 1;
 
   // The configuration.
   std::vector<std::string_view> methods = {};  ///< quant_method; empty: there is none

@@ -274,6 +274,23 @@ class Recognizer {
     return best;
   }
 
+  /// Finds the scale of the whole tensor; false where the layout needs one, and it is not there or none.
+  bool take_global_scale(Weight& weight) const {
+    const Layout& layout = *weight.layout;
+    weight.global_scale = checkpoint_->find(weight.stem + std::string(layout.global_scale));
+    if (weight.global_scale == nullptr && layout.family == Family::gguf) {
+      weight.global_scale = checkpoint_->find(weight.codes->name + std::string(layout.global_scale));
+    }
+    if (weight.global_scale == nullptr) {
+      const bool needed = layout.global == GlobalScale::multiplier || layout.global == GlobalScale::divisor;
+      return !needed || layout.family == Family::torchao;
+    }
+    const std::uint64_t count = weight.global_scale->elements();
+    if (!is_number(weight.global_scale->dtype) || (count != 1 && count != weight.experts)) return false;
+    weight.companions.push_back({Role::global_scale, weight.global_scale});
+    return true;
+  }
+
   std::optional<Weight> try_layout(const StoredTensor& tensor, const Layout& layout) const {
     if (!contains(layout.code_dtypes, tensor.dtype)) return std::nullopt;
     Weight weight;
@@ -304,20 +321,7 @@ class Recognizer {
       weight.block_rows = 1;
       weight.group = layout.group;
     }
-    if (!layout.global_scale.empty()) {
-      weight.global_scale = checkpoint_->find(weight.stem + std::string(layout.global_scale));
-      if (weight.global_scale == nullptr && layout.family == Family::gguf) {
-        weight.global_scale = checkpoint_->find(tensor.name + std::string(layout.global_scale));
-      }
-      const bool needed = layout.global == GlobalScale::multiplier || layout.global == GlobalScale::divisor;
-      const bool optional = layout.family == Family::torchao;
-      if (weight.global_scale == nullptr && needed && !optional) return std::nullopt;
-      if (weight.global_scale != nullptr) {
-        const std::uint64_t count = weight.global_scale->elements();
-        if (!is_number(weight.global_scale->dtype) || (count != 1 && count != weight.experts)) return std::nullopt;
-        weight.companions.push_back({Role::global_scale, weight.global_scale});
-      }
-    }
+    if (!layout.global_scale.empty() && !take_global_scale(weight)) return std::nullopt;
     for (const CompanionName& name : layout.companions) {
       const StoredTensor* const found = checkpoint_->find(weight.stem + std::string(name.suffix));
       if (found != nullptr) weight.companions.push_back({name.role, found});
@@ -473,6 +477,29 @@ class Recognizer {
     return tensor.dtype == "F8_E8M0" && tensor.name.ends_with(".scale");
   }
 
+  /// How much of a layout is there beside a tensor whose name and dtype fit.
+  int nearness_of(const Layout& layout, const StoredTensor* scale) const {
+    int rank = scale != nullptr ? 4 : 0;
+    if (scale != nullptr && contains(layout.scale_dtypes, scale->dtype)) rank += 2;
+    if (contains(layout.methods, claims_.method)) rank += 3;
+    if (std::ranges::find(result_.weights, &layout, &Weight::layout) != result_.weights.end()) rank += 2;
+    return rank;
+  }
+
+  static std::string lack_of(const Layout& layout, const std::string& stem, const StoredTensor* scale,
+                             const StoredTensor* global) {
+    if (layout.has_scale_tensor() && scale == nullptr) {
+      return "there is no tensor " + printable(stem + std::string(layout.scale));
+    }
+    if (scale != nullptr && !contains(layout.scale_dtypes, scale->dtype)) {
+      return "its scale has dtype " + scale->dtype;
+    }
+    if (!layout.global_scale.empty() && global == nullptr) {
+      return "there is no tensor " + printable(stem + std::string(layout.global_scale));
+    }
+    return "the shape of its scale fits none of the layouts";
+  }
+
   /// The layout that fits a tensor's name and dtype, of the family that the rest of the checkpoint has, and what it
   /// misses.
   const Layout* nearest_of(const StoredTensor& tensor, std::string& lacks) const {
@@ -490,27 +517,11 @@ class Recognizer {
       if (other_codes && scale == nullptr && global == nullptr && layout.codes == ".weight") {
         if (claims_.method.empty() || !contains(layout.methods, claims_.method)) continue;
       }
-      int rank = scale != nullptr ? 4 : 0;
-      if (scale != nullptr && contains(layout.scale_dtypes, scale->dtype)) rank += 2;
-      if (contains(layout.methods, claims_.method)) rank += 3;
-      for (const Weight& weight : result_.weights) {
-        if (weight.layout == &layout) {
-          rank += 2;
-          break;
-        }
-      }
+      const int rank = nearness_of(layout, scale);
       if (rank <= best_rank) continue;
       best_rank = rank;
       best = &layout;
-      if (layout.has_scale_tensor() && scale == nullptr) {
-        lacks = "there is no tensor " + printable(stem + std::string(layout.scale));
-      } else if (scale != nullptr && !contains(layout.scale_dtypes, scale->dtype)) {
-        lacks = "its scale has dtype " + scale->dtype;
-      } else if (!layout.global_scale.empty() && global == nullptr) {
-        lacks = "there is no tensor " + printable(stem + std::string(layout.global_scale));
-      } else {
-        lacks = "the shape of its scale fits none of the layouts";
-      }
+      lacks = lack_of(layout, stem, scale, global);
     }
     return best_rank >= 2 ? best : nullptr;
   }

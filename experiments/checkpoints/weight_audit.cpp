@@ -116,7 +116,8 @@ bool has_scale_of_tensor(const Recipe& recipe) {
 
 /// Whether the stored scale of the tensor is the one that was made, or that rounded to bfloat16: half a unit of 8 bits.
 bool is_rounded(const CodedMatrix& given, const CodedMatrix& made) {
-  return made.global && *made.global != 0 && std::abs(double{*given.global} / double{*made.global} - 1) < 0x1p-8;
+  if (!given.global || !made.global || *made.global == 0) return false;
+  return std::abs(double{*given.global} / double{*made.global} - 1) < 0x1p-8;
 }
 
 /// Looks at one weight.
@@ -252,7 +253,7 @@ std::optional<Nearest> WeightAuditor::nearest(std::uint64_t expert, const CodedM
     // it is this tensor's up to a rounding to bfloat16.
     for (const int way : {1, 2, 3}) {
       if (way == 2 && (!of_group || !has_scale_of_tensor(writer.recipe))) continue;
-      if (way == 3 && (!given.global || !best || !is_rounded(given, best->made))) continue;
+      if (way == 3 && (!best || !is_rounded(given, best->made))) continue;
       if (way == 2) maker.group_amax = of_group;
       if (way == 3) maker.stored_global = given.global;
       CodedMatrix made = quantized_as(maker);

@@ -169,7 +169,7 @@ std::vector<std::string> kinds_of(const doctor::ElementType& type, const ListedT
     file_a.read(bytes_a);
     file_b.read(bytes_b);
     std::vector<double> values(inputs ? bytes_a.size() * 8 / static_cast<std::size_t>(type.bits()) : 0);
-    if (inputs) read_values(*inputs, header->type, values);
+    if (header && inputs) read_values(*inputs, header->type, values);
     kinds.add(bytes_a, bytes_b, values);
     first += count;
   }

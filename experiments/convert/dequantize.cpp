@@ -33,8 +33,11 @@ std::uint64_t rows_at_once(const Weight& weight) {
 
 class Dequantizing {
  public:
-  Dequantizing(const DequantizeArguments& arguments, const Progress& progress)
-      : arguments_(arguments), progress_(progress), checkpoint_(arguments.model), found_(recognize(checkpoint_)) {}
+  Dequantizing(const DequantizeArguments& arguments, Progress progress)
+      : arguments_(arguments),
+        progress_(std::move(progress)),
+        checkpoint_(arguments.model),
+        found_(recognize(checkpoint_)) {}
 
   DequantizeResult run() {
     if (is_input(arguments_.into)) {

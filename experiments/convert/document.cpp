@@ -63,6 +63,7 @@ Table layouts_table() {
       .column({"loaders"},
               [](const Layout& one) {
                 std::vector<std::string_view> names;
+                names.reserve(one.loaders.size());
                 for (const Dequantization& rule : one.loaders) names.push_back(name_of(rule.loader));
                 return joined_names(names);
               })

@@ -188,7 +188,9 @@ std::vector<std::byte> bytes_of(const Layout& layout, const LayoutTensor& tensor
   switch (tensor.part) {
     case WeightPart::codes: return packed(layout, matrix);
     case WeightPart::scale: return scale_bytes(layout, tensor, matrix);
-    case WeightPart::global_scale: return numbers(std::span(&*matrix.global, 1), tensor.dtype);
+    case WeightPart::global_scale:
+      if (!matrix.global) throw std::logic_error("a weight has no global scale");
+      return numbers(std::span(&*matrix.global, 1), tensor.dtype);
     case WeightPart::marker: {
       const std::string text = comfy_marker(layout);
       const auto all = std::as_bytes(std::span(text));

@@ -142,12 +142,11 @@ OrderedObject quark_config(const ModuleLayouts& modules) {
   const Layout& layout = *modules.quantized.front().layout;
   const bool is_fp4 = layout.format == e2m1;
   const bool is_row = layout.grouping == Grouping::row;
+  const char* const of_fp8 = is_row ? "per_channel" : "per_tensor";
   const auto spec = [&](bool dynamic) {
     OrderedObject one{{"dtype", is_fp4 ? "fp4" : "fp8_e4m3"},
                       {"is_dynamic", dynamic},
-                      {"qscheme", is_fp4   ? "per_group"
-                                  : is_row ? "per_channel"
-                                           : "per_tensor"},
+                      {"qscheme", is_fp4 ? "per_group" : of_fp8},
                       {"ch_axis", nullptr},
                       {"group_size", nullptr},
                       {"round_method", "half_even"},

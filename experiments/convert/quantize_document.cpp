@@ -48,6 +48,7 @@ Table quantized_table(const QuantizeModelResult& result) {
       .column({.name = "nans", .title = "NaNs"}, &One::nans)
       .column({.name = "fused", .title = "one global scale with", .detail = true}, [](const One& one) {
         std::vector<std::string> names;
+        names.reserve(one.fused.size());
         for (const std::string& name : one.fused) names.push_back(in_one_line(name));
         return fmt::format("{}", fmt::join(names, ", "));
       });

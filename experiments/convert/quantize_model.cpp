@@ -47,11 +47,11 @@ std::string module_of_weight(const std::string& name) {
 
 /// The layout of the same family for stacks of experts whose names end so: FBGEMM's are for Llama 4. The same layout
 /// where there is none.
-const Layout& layout_of_stack(const Layout& layout, const StoredTensor& tensor) {
+const Layout* layout_of_stack(const Layout* layout, const StoredTensor& tensor) {
   if (tensor.shape.size() != 3) return layout;
   for (const Layout& other : all_layouts()) {
     const bool is_of_stacks = other.scale_shape == ScaleShape::columns && !other.writer.empty();
-    if (is_of_stacks && other.family == layout.family && tensor.name.ends_with(other.restored)) return other;
+    if (is_of_stacks && other.family == layout->family && tensor.name.ends_with(other.restored)) return &other;
   }
   return layout;
 }
@@ -129,8 +129,8 @@ class ChosenLayouts {
 
 class ModelQuantizer {
  public:
-  ModelQuantizer(const QuantizeModelArguments& arguments, const Progress& progress)
-      : arguments_(arguments), progress_(progress), layouts_(arguments), model_(arguments.model) {}
+  ModelQuantizer(const QuantizeModelArguments& arguments, Progress progress)
+      : arguments_(arguments), progress_(std::move(progress)), layouts_(arguments), model_(arguments.model) {}
 
   QuantizeModelResult run() {
     check();
@@ -144,8 +144,9 @@ class ModelQuantizer {
   using Put = std::function<void(std::span<const std::byte>)>;
 
   void check() const {
-    if (arguments_.shard_size && !(*arguments_.shard_size > 0 && *arguments_.shard_size <= 1e6)) {
-      refuse("shard_size must be above 0 and at most 1e6, in 10^9 bytes, not ", *arguments_.shard_size);
+    if (arguments_.shard_size) {
+      const bool fits = *arguments_.shard_size > 0 && *arguments_.shard_size <= 1e6;  // a NaN does not
+      if (!fits) refuse("shard_size must be above 0 and at most 1e6, in 10^9 bytes, not ", *arguments_.shard_size);
     }
     std::error_code error;
     const fs::path directory = fs::is_directory(model_.path(), error) ? model_.path() : model_.path().parent_path();
@@ -172,7 +173,7 @@ class ModelQuantizer {
     std::string reason;
     const Layout* layout = layouts_.layout_of(module_of_weight(tensor.name), reason);
     if (layout == nullptr) return reason;
-    layout = &layout_of_stack(*layout, tensor);
+    layout = layout_of_stack(layout, tensor);
     if (!is_number_type(tensor.dtype)) return "its type is " + tensor.dtype + ", not BF16, F16, F32 or F64";
     if (tensor.fortran_order) return "it is stored in Fortran's order";
     if (!tensor.name.ends_with(layout->restored)) return "its name does not end in " + std::string(layout->restored);

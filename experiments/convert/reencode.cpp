@@ -38,7 +38,7 @@ constexpr std::size_t most_blocks_told = 4096;
 const Layout& target_layout(const std::string& name) {
   if (name == "e4m3_128x128") return find_layout("deepseek_fp8_block");
   std::vector<std::string_view> known = layouts_to_write();
-  known.push_back("e4m3_128x128");
+  known.emplace_back("e4m3_128x128");
   if (std::ranges::find(known, name) == known.end()) refuse_name("layout to re-encode to", name, known);
   return find_layout(name);
 }
@@ -113,9 +113,9 @@ void compare_values(const std::vector<float>& before, const std::vector<float>& 
 
 class Reencoder {
  public:
-  Reencoder(const ReencodeArguments& arguments, const Progress& progress)
+  Reencoder(const ReencodeArguments& arguments, Progress progress)
       : arguments_(arguments),
-        progress_(progress),
+        progress_(std::move(progress)),
         to_(target_layout(arguments.to)),
         model_(arguments.model),
         found_(recognize(model_)) {}
@@ -131,7 +131,7 @@ class Reencoder {
       if (is_wanted(arguments_.names, weight.name)) look_at(weight);
     }
     if (result_.weights.empty()) refuse("there is nothing to re-encode: ", reason_of_nothing());
-    if (arguments_.into) write();
+    if (arguments_.into) write(*arguments_.into);
     return std::move(result_);
   }
 
@@ -185,7 +185,7 @@ class Reencoder {
   }
 
   /// The codes and scales of an expert in the new layout.
-  CodedMatrix reencoded(const WeightReader& reader, std::uint64_t expert) const {
+  [[nodiscard]] CodedMatrix reencoded(const WeightReader& reader, std::uint64_t expert) const {
     const Weight& weight = reader.weight();
     if (keeps_codes(weight)) {
       CodedMatrix same = read_coded_matrix(reader, expert);
@@ -295,7 +295,7 @@ class Reencoder {
     if (file.extension() == ".safetensors") return file.filename().native();
     return model_.files().size() == 1 ? "model.safetensors" : file.stem().native() + ".safetensors";
   }
-  void write() {
+  void write(const std::filesystem::path& into) {
     if (to_.family == Family::torchao) refuse("into: torchao's metadata are written by `fp8lab quantize` alone");
     std::map<std::string, std::vector<WrittenTensor>> shards;
     ModuleLayouts modules;
@@ -319,7 +319,7 @@ class Reencoder {
            [this, tensor](const Put& put) { copy_tensor(model_, *tensor, put, [](std::size_t) {}); }});
       if (tensor->name.ends_with(".weight")) modules.kept.push_back(tensor->name.substr(0, tensor->name.size() - 7));
     }
-    CheckpointWriter writer(*arguments_.into);
+    CheckpointWriter writer(into);
     for (const auto& [file, tensors] : shards) writer.write_shard(file, tensors, {{"format", "pt"}});
     nlohmann::json config = model_.config().is_object() ? plain_config(model_.config()) : nlohmann::json::object();
     if (const auto told = quantization_config(modules); !told.is_null()) config["quantization_config"] = told;

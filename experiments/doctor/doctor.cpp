@@ -22,7 +22,7 @@ std::optional<Format> told_format(const std::optional<std::string>& wanted, std:
                                   std::string_view called) {
   if (told.empty() && !wanted) return std::nullopt;
   const Format format = find_format(wanted.value_or(std::string(told))).format;
-  if (!told.empty() && wanted && find_format(std::string(told)).format != format) {
+  if (!told.empty() && wanted && find_format(told).format != format) {
     refuse(called, " are ", told, ", as their file tells, and not ", *wanted);
   }
   return format;

@@ -116,7 +116,10 @@ Table findings_table(const Ledger& ledger) {
     // A probe is called by its instruction, and by what the question says.
     row->of.push_back(one.part == "probes" ? one.name.substr(0, one.name.rfind(": ")) : one.name);
   }
-  std::ranges::stable_sort(rows, {}, [](const Learned& row) { return row.agrees ? (*row.agrees ? 2 : 0) : 1; });
+  std::ranges::stable_sort(rows, {}, [](const Learned& row) {
+    if (!row.agrees) return 1;
+    return *row.agrees ? 2 : 0;
+  });
   return tabulate(rows, {.name = "findings", .title = "What was learned", .layout = TableLayout::records})
       .column({"question"}, &Learned::question)
       .column({"part"}, &Learned::part)

@@ -100,10 +100,11 @@ void add_differences(gpu::Recorder& recorder, std::size_t number, const DotRecor
 
 void add_differences(gpu::Recorder& recorder, std::size_t number, const FunctionRecord& record, std::uint64_t first,
                      Ledger& ledger) {
+  if (!record.units) return;  // nothing was compared
   const std::uint64_t seed = record.seed.value_or(0);
   const auto got = recorder.function_words(number, seed, first, record.chunk);
   std::vector<std::uint32_t> expected(got.size());
-  gpu::model_function_words(gpu::recorded_functions()[number], record.units.value(), seed, first, expected);
+  gpu::model_function_words(gpu::recorded_functions()[number], *record.units, seed, first, expected);
   for (std::size_t i = 0; i < got.size() && ledger.differences.size() < most_differences; ++i) {
     if (got[i] == expected[i]) continue;
     const std::uint64_t input = record.seed ? gpu::random_word(seed, first + i) : first + i;

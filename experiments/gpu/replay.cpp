@@ -130,7 +130,9 @@ void compare(const Ledger& ledger, const Task& task, const ReplayOptions& option
     case Kind::product: return compare(ledger.products[task.record], task.chunk, options, result);
     case Kind::function: {
       const FunctionRecord& record = ledger.functions[task.record];
-      return compare(record, units_of(ledger, record).value(), task.chunk, options, result);
+      // A record of no known units has no tasks.
+      if (const auto units = units_of(ledger, record)) compare(record, *units, task.chunk, options, result);
+      return;
     }
   }
 }
