@@ -44,7 +44,9 @@ std::string ends_of(std::string_view text, std::size_t most) {
 /// Insertions, deletions, replacements and exchanges of two neighbours that make one of the other: the distance of
 /// optimal string alignment.
 std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
+  std::vector<std::size_t> before(b.size() + 1);
+  std::vector<std::size_t> above(b.size() + 1);
+  std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 0; i < a.size(); ++i) {
     before.swap(above);
