@@ -1192,6 +1192,37 @@ def a_group_may_have_tensors_of_several_widths() -> None:
     )
 
 
+def the_cross_entropy_is_fp8labs(dtype: str) -> None:
+    """Of each token, and their mean without those that are ignored, with and without a copy of the input."""
+    import fp8lab
+    import torch
+    import transformer_engine.pytorch as te
+
+    x = (8 * drawn(80, 12, 40, dtype)).reshape(3, 4, 40)
+    target = torch.arange(12) * 3
+    target[5] = -100
+    grad = drawn(81, 12, 1, "float32").reshape(3, 4)
+    for smoothing in (0.0, 0.1):
+        given = {"label_smoothing": smoothing}
+        loss, largest, total = fp8lab.operators.cross_entropy(x.reshape(12, 40), target, **given)
+        assert loss[5] == 0 and loss[4] > 0
+        for mean, overwrites in ((False, False), (True, False), (False, True)):
+            leaf = x.clone().requires_grad_()
+            made = te.parallel_cross_entropy(
+                leaf * 1 if overwrites else leaf, target.reshape(3, 4), smoothing, mean, overwrite_input=overwrites
+            )
+            made.backward(None if mean else grad)
+            counts = torch.full((12,), 1 / 11) if mean else grad.reshape(-1)
+            expected = fp8lab.operators.cross_entropy_backward(
+                counts, x.reshape(12, 40), target, largest, total, **given
+            )
+            assert words(leaf.grad) == words(expected), (smoothing, mean, overwrites)
+            if mean:
+                assert words(made.reshape(1)) == words(torch.from_numpy(loss).sum().reshape(1) / 11)
+            else:
+                assert made.shape == (3, 4) and words(made) == words(loss)
+
+
 def a_groups_biases_are_added_behind_its_gemm() -> None:
     """To products that are rounded already: beside the product, a bias would be rounded with it once."""
     import fp8lab
@@ -1349,6 +1380,7 @@ CHECKS = {
         **_of(linear_under_current_scaling, *DTYPES),
         **_of(linear_under_block_scaling, *DTYPES),
         **_of(rows_go_to_experts_by_a_mask, *DTYPES),
+        **_of(the_cross_entropy_is_fp8labs, "bfloat16", "float32"),
         **_of(the_extra_state_goes_both_ways, "first", "second"),
         **_all(
             linear_without_bias, linear_in_high_precision, gradients_accumulate_into_main_grad,
