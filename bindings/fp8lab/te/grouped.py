@@ -182,6 +182,11 @@ def _grouped(
         amaxes = [amax_of(part) for part in parts]
         fields["amax"] = torch.tensor(amaxes)
         fields["scale"] = torch.tensor([current_scale(quantizer, amax) for amax in amaxes])
+    if kind == "nvfp4" and not quantizer.row_scaled_nvfp4:  # an amax a tensor, also of those without rows
+        for name, own in (("amax", "_amax_rowwise"), ("columnwise_amax", "_amax_columnwise")):
+            if fields.get(name) is not None:
+                amaxes = [torch.zeros(1) if one is None else getattr(one, own).detach().reshape(1) for one in members]
+                fields[name] = torch.cat(amaxes)
     if kind == "nvfp4":
         fields.update(
             row_scaled_nvfp4=quantizer.row_scaled_nvfp4, nvfp4_use_4over6=quantizer.nvfp4_use_4over6,

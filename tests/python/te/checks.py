@@ -1327,6 +1327,11 @@ def a_group_by_known_amaxes_is_that_of_its_members() -> None:
     for name in ("rowwise", "columnwise"):
         of_members = [float(getattr(one, f"_amax_{name}")) for one in own]
         amaxes[f"{name}_amax"] = torch.tensor([of_members[0], 1.0, of_members[1]])
+        assert getattr(expected, "amax" if name == "rowwise" else "columnwise_amax").tolist() == [
+            of_members[0], 0.0, of_members[1],
+        ]  # fmt: skip
+    middle = expected.split_into_quantized_tensors()[1]
+    assert middle._amax_rowwise.shape == middle._amax_columnwise.shape == (1,)
     call = lambda **given: tex.nvfp4_group_quantize_with_amax(x, quantizer, len(sizes), torch.tensor(sizes), **given)
     made = call(**amaxes)
     for name in ("rowwise_data", "columnwise_data", "scale_inv", "columnwise_scale_inv"):

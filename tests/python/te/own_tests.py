@@ -13,6 +13,7 @@ import gzip
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -28,6 +29,7 @@ COMMIT = "d0067d0da6cb01811b8072a7d304f0e00344ce2b"
 #: What a file wants to be run as a program before its tests: it writes the checkpoints that they read.
 BEFORE = {"test_checkpoint.py": ["--save-checkpoint", "all"]}
 VECTORS = HERE.parents[1] / "vectors" / "transformer_engine"
+COLLECTED = VECTORS / "collected.json"
 
 
 @functools.cache
@@ -65,6 +67,30 @@ def outcomes(file: str, device: str, options: list[str], names: list[str] | None
         return json.loads(found.read_text())
 
 
+def collected(file: str, device: str) -> int:
+    """How many cases a file has on a device."""
+    folder = Path(tests_of_checkout().name, "tests", "pytorch")
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    command += ["--fp8lab-te-device", device, file]
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    found = re.search(r"^(\d+) tests? collected", done.stdout, re.MULTILINE)
+    if found is None:
+        raise RuntimeError(f"{file} on {device} was not collected:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return int(found[1])
+
+
+def counts_of_cases() -> dict[str, int]:
+    """The numbers that are kept of cases that files have, by what path_of() calls them."""
+    return json.loads(COLLECTED.read_text()) if COLLECTED.exists() else {}
+
+
+def keep_count(file: str, device: str) -> None:
+    known = {**counts_of_cases(), path_of(file, device).name: collected(file, device)}
+    COLLECTED.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
+
+
 def path_of(file: str, device: str) -> Path:
     return VECTORS / f"{file.removesuffix('.py').replace('/', '.')}.{device}.json.gz"
 
@@ -94,8 +120,8 @@ def needs_cuda_graph(reason: str) -> bool:
 
 
 def table() -> list[str]:
-    """The rows of the page's table: what ran of each file, and what became of it."""
-    rows = []
+    """The rows of the page's table: how many cases a file has, what ran of them, and what became of it."""
+    rows, known = [], counts_of_cases()
     for file, device in kept():
         cases = recorded(file, device)
         count = collections.Counter(kind for kind, _ in cases.values())
@@ -104,8 +130,8 @@ def table() -> list[str]:
         )
         told = "; ".join(f"{number} {reason}" for reason, number in reasons.most_common())
         rows.append(
-            f"| `{file}` | {device} | {len(cases)} | {count['passed']} | {count['not applicable']} | "
-            f"{count['refused']} | {count['failed']} | {told} |"
+            f"| `{file}` | {device} | {known[path_of(file, device).name]} | {len(cases)} | {count['passed']} | "
+            f"{count['not applicable']} | {count['refused']} | {count['failed']} | {told} |"
         )
     return rows
 
@@ -122,6 +148,7 @@ def main() -> None:
     if writes:
         VECTORS.mkdir(parents=True, exist_ok=True)
         path_of(file, device).write_bytes(gzip.compress(json.dumps(cases, indent=0).encode(), mtime=0))
+        keep_count(file, device)
 
 
 if __name__ == "__main__":
