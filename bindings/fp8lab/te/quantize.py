@@ -24,6 +24,7 @@ from fp8lab.te._releases import NEWEST, installed_release
 from fp8lab.te.tensors import (
     element_type,
     format_name,
+    fuses_hadamard,
     kind_of_quantizer,
     kind_of_tensor,
     logical_shape,
@@ -384,11 +385,6 @@ def is_set(variable: str) -> bool:
     if value not in ("", "0", "1"):
         raise RuntimeError(f"Invalid environment variable value: {variable} must be 0 or 1, not {value!r}")
     return value == "1"
-
-
-def fuses_hadamard(rows_multiple: int, rows: int, columns: int) -> bool:
-    """Whether the transform and the cast of such a tensor are one kernel on the device (pytorch/csrc/quantizer.cpp)."""
-    return 100 <= active_device().arch <= 110 and rows % rows_multiple == 0 and columns % 128 == 0
 
 
 def refuse_fast_hadamard() -> None:

@@ -254,13 +254,29 @@ _BUFFERS = {
 }
 
 
-def _facts(kind: str, quantizer: Any) -> dict[str, Any]:
+def _facts(kind: str, quantizer: Any, shape: tuple[int, ...]) -> dict[str, Any]:
     """What a tensor of that quantizer says of itself, as far as the release knows it."""
     unknown = installed_release().tensor_defaults.get(family_of(kind), {})
-    return {name: value for name, value in _all_facts(kind, quantizer).items() if name not in unknown}
+    return {name: value for name, value in _all_facts(kind, quantizer, shape).items() if name not in unknown}
 
 
-def _all_facts(kind: str, quantizer: Any) -> dict[str, Any]:
+def fuses_hadamard(rows_multiple: int, rows: int, columns: int) -> bool:
+    """Whether the transform and the cast of such a tensor are one kernel on the device (pytorch/csrc/quantizer.cpp)."""
+    return 100 <= active_device().arch <= 110 and rows % rows_multiple == 0 and columns % 128 == 0
+
+
+def _writes_swizzled_scales(quantizer: Any, shape: tuple[int, ...]) -> bool:
+    """Whether the cast by NVFP4 writes its scales in the layout of the tensor cores: the kernel that turns the tensor
+    as well does, and that of square tiles, of shapes that fit (pytorch/csrc/quantizer.cpp)."""
+    if not quantizer.optimize_for_gemm:
+        return False
+    if quantizer.with_rht:
+        return fuses_hadamard(64, *_sides(shape))
+    is_plain = not quantizer.row_scaled_nvfp4 and not quantizer.nvfp4_use_4over6
+    return bool(quantizer.with_2d_quantization) and is_plain and fuses_hadamard(128, *_sides(shape))
+
+
+def _all_facts(kind: str, quantizer: Any, shape: tuple[int, ...]) -> dict[str, Any]:
     if kind in ("delayed", "current"):
         return {"fp8_dtype": quantizer.dtype}
     if kind == "mxfp8":
@@ -274,7 +290,7 @@ def _all_facts(kind: str, quantizer: Any) -> dict[str, Any]:
         return facts
     return {
         "fp4_dtype": quantizer.dtype,
-        "with_gemm_swizzled_scales": quantizer.optimize_for_gemm,
+        "with_gemm_swizzled_scales": _writes_swizzled_scales(quantizer, shape),
         "row_scaled_nvfp4": quantizer.row_scaled_nvfp4,
         "nvfp4_use_4over6": quantizer.nvfp4_use_4over6,
         "nvfp4_e4m3_max": quantizer.nvfp4_e4m3_max,
@@ -286,7 +302,7 @@ def new_tensor(quantizer: Any, shape: Any, dtype: torch.dtype) -> Any:
     shape = tuple(int(size) for size in shape)
     kind = kind_of_quantizer(quantizer)
     family = family_of(kind)
-    fields = {**_BUFFERS[kind](quantizer, shape), **_facts(kind, quantizer), "quantizer": quantizer}
+    fields = {**_BUFFERS[kind](quantizer, shape), **_facts(kind, quantizer, shape), "quantizer": quantizer}
     if quantizer.internal:
         return _made(classes().storages[family], fields, fake_dtype=dtype)
     return _made(classes().tensors[family], fields, shape=list(shape), dtype=dtype, device=_CPU)
@@ -318,7 +334,7 @@ def prepared(quantizer: Any, tensor: Any) -> Any:
         present = getattr(tensor, f"_{name}")
         if buffer is None or present is None or present.numel() != buffer.numel():
             setattr(tensor, f"_{name}", buffer)
-    for name, value in _facts(kind, quantizer).items():
+    for name, value in _facts(kind, quantizer, shape).items():
         if name != "is_2D_scaled":
             setattr(tensor, f"_{name}", value)
     return tensor

@@ -817,11 +817,12 @@ def swizzled_scales_multiply_the_same() -> None:
     import transformer_engine_torch as tex
     from transformer_engine.pytorch.cpp_extensions import general_gemm
 
-    x, w = drawn(1, 160, 96, "bfloat16"), drawn(2, 64, 96, "bfloat16")
-    for make in (
+    mxfp8, square = (
         lambda: te.MXFP8Quantizer(tex.DType.kFloat8E4M3),
-        lambda: te.NVFP4Quantizer(),
-    ):
+        lambda: te.NVFP4Quantizer(with_2d_quantization=True),
+    )
+    for make, rows, columns in ((mxfp8, 160, 96), (square, 256, 128)):
+        x, w = drawn(1, rows, columns, "bfloat16"), drawn(2, 128, columns, "bfloat16")
         products = []
         for optimized in (False, True):
             quantizer = make()
@@ -830,6 +831,14 @@ def swizzled_scales_multiply_the_same() -> None:
             assert b._with_gemm_swizzled_scales == optimized
             products.append(words(general_gemm(a, b, out_dtype=torch.float32)[0]))
         assert products[0] == products[1]
+    turned = {"with_rht": True, "with_post_rht_amax": True}
+    for given, sizes, swizzles in (
+        ({}, (128, 128), False), (turned, (64, 128), True), (turned, (48, 128), False), (turned, (64, 144), False),
+        ({"with_2d_quantization": True}, (64, 128), False),
+    ):  # fmt: skip
+        quantizer = te.NVFP4Quantizer(**given)
+        quantizer.optimize_for_gemm = True
+        assert quantizer(drawn(3, *sizes, "bfloat16"))._with_gemm_swizzled_scales == swizzles, (given, sizes)
 
 
 def quantized_tensors_are_fp8labs(dtype: str) -> None:
