@@ -163,10 +163,6 @@ def _grouped(
     if tensor_offsets is None and not (first_dims is None and last_dims is None):
         tensor_offsets = torch.tensor([0, *itertools.accumulate(part.numel() for part in parts)])
     kind = kind_of_quantizer(quantizer)
-    is_swizzled = kind in ("mxfp8", "nvfp4") and bool(quantizer.optimize_for_gemm)
-    for one in members:  # the kernel of a group writes what that of one tensor does not
-        if is_swizzled and one is not None and not one._with_gemm_swizzled_scales:
-            swizzle_scales_for_gemm_(one)
     whole = tensor
     if (
         first_dims is not None and last_dims is not None
@@ -196,6 +192,7 @@ def _grouped(
             row_scaled_nvfp4=quantizer.row_scaled_nvfp4, nvfp4_use_4over6=quantizer.nvfp4_use_4over6,
             nvfp4_e4m3_max=quantizer.nvfp4_e4m3_max,
         )  # fmt: skip
+    is_swizzled = kind in ("mxfp8", "nvfp4") and bool(quantizer.optimize_for_gemm)
     kinds = _classes()
     return kinds[1 if quantizer.internal else 0](
         shape=tuple(tensor.shape), dtype=tensor.dtype, num_tensors=len(parts), quantizer=quantizer,

@@ -817,12 +817,12 @@ def swizzled_scales_multiply_the_same() -> None:
     import transformer_engine_torch as tex
     from transformer_engine.pytorch.cpp_extensions import general_gemm
 
-    mxfp8, square = (
+    x, w = drawn(1, 160, 96, "bfloat16"), drawn(2, 64, 96, "bfloat16")
+    for make in (
         lambda: te.MXFP8Quantizer(tex.DType.kFloat8E4M3),
+        lambda: te.NVFP4Quantizer(),
         lambda: te.NVFP4Quantizer(with_2d_quantization=True),
-    )
-    for make, rows, columns in ((mxfp8, 160, 96), (square, 256, 128)):
-        x, w = drawn(1, rows, columns, "bfloat16"), drawn(2, 128, columns, "bfloat16")
+    ):
         products = []
         for optimized in (False, True):
             quantizer = make()
@@ -838,7 +838,9 @@ def swizzled_scales_multiply_the_same() -> None:
     ):  # fmt: skip
         quantizer = te.NVFP4Quantizer(**given)
         quantizer.optimize_for_gemm = True
-        assert quantizer(drawn(3, *sizes, "bfloat16"))._with_gemm_swizzled_scales == swizzles, (given, sizes)
+        empty = quantizer.make_empty(sizes, dtype=torch.bfloat16)
+        assert empty._with_gemm_swizzled_scales == swizzles, (given, sizes)
+        assert quantizer(drawn(3, *sizes, "bfloat16"))._with_gemm_swizzled_scales, (given, sizes)
 
 
 def quantized_tensors_are_fp8labs(dtype: str) -> None:
