@@ -501,10 +501,9 @@ def what_is_not_provided_says_so() -> None:
     expect(NotImplementedError, "NCCL and several GPUs", tex.ep_initialize)
     expect(NotImplementedError, "ub_overlap", lambda: tex.CommOverlap())
     expect(NotImplementedError, "there are no CUDA graphs on a CPU", torch.cuda.CUDAGraph)
-    from transformer_engine.pytorch.cross_entropy import parallel_cross_entropy
+    from transformer_engine.pytorch.triton.mhc import mhc_fused_scale
 
-    logits, targets = torch.zeros(1, 4, 8, device="cuda"), torch.zeros(1, 4, dtype=torch.int64, device="cuda")
-    expect(NotImplementedError, "use PyTorch's function", lambda: parallel_cross_entropy(logits, targets))
+    expect(NotImplementedError, "use PyTorch's function", mhc_fused_scale)
     assert not hasattr(tex, "no_such_function")
 
 

@@ -56,7 +56,16 @@ def test_accelerates_own_tests_of_transformer_engine_pass(tmp_path, device, pass
         pytest.skip(str(error))
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         files.extractall(tmp_path, filter="data")
-    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_fp8.py", "-k", "TestTransformerEngine"]
+    words = [
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        str(Path("tests", "test_fp8.py")),
+        "-k",
+        "TestTransformerEngine",
+    ]
     commands = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # accelerate's own is there
     done = subprocess.run(
         [sys.executable, "-m", "fp8lab.te", "--device", device, "--pretend-cuda", *words],
