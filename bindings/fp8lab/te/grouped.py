@@ -164,9 +164,8 @@ def _grouped(
         tensor_offsets = torch.tensor([0, *itertools.accumulate(part.numel() for part in parts)])
     kind = kind_of_quantizer(quantizer)
     whole = tensor
-    if (
-        first_dims is not None and last_dims is not None
-    ):  # the tensor may be one row: the kernel knows tiles of 128 x 128
+    if first_dims is not None and last_dims is not None:
+        # The tensor may be one row: the kernel knows tiles of 128 x 128.
         whole = torch.empty((-(-tensor.numel() // 128**2) * 128, 128), dtype=tensor.dtype, device="meta")
     whole = new_member(quantizer, whole)
     fields = {
@@ -182,12 +181,11 @@ def _grouped(
         amaxes = [amax_of(part) for part in parts]
         fields["amax"] = torch.tensor(amaxes)
         fields["scale"] = torch.tensor([current_scale(quantizer, amax) for amax in amaxes])
-    if kind == "nvfp4" and not quantizer.row_scaled_nvfp4:  # an amax a tensor, also of those without rows
+    if kind == "nvfp4":
         for name, own in (("amax", "_amax_rowwise"), ("columnwise_amax", "_amax_columnwise")):
-            if fields.get(name) is not None:
+            if fields.get(name) is not None and not quantizer.row_scaled_nvfp4:  # of tensors without rows, too
                 amaxes = [torch.zeros(1) if one is None else getattr(one, own).detach().reshape(1) for one in members]
                 fields[name] = torch.cat(amaxes)
-    if kind == "nvfp4":
         fields.update(
             row_scaled_nvfp4=quantizer.row_scaled_nvfp4, nvfp4_use_4over6=quantizer.nvfp4_use_4over6,
             nvfp4_e4m3_max=quantizer.nvfp4_e4m3_max,

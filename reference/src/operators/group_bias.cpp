@@ -18,8 +18,9 @@ namespace fp8lab {
 namespace {
 
 void check_group_offsets(std::span<const std::int64_t> offsets, std::size_t rows) {
-  if (offsets.size() < 2)
+  if (offsets.size() < 2) {
     refuse("offsets must have an entry more than there are groups, at least 2, not ", offsets.size());
+  }
   if (offsets.front() < 0 || !std::ranges::is_sorted(offsets) || std::cmp_greater(offsets.back(), rows)) {
     refuse("offsets must ascend from 0 or more to at most the ", rows, " rows");
   }
