@@ -12,6 +12,12 @@ constexpr std::string_view ieee_steps = "each operation is rounded as IEEE 754 h
 constexpr std::string_view exponential = "expf is libdevice's, here rounded correctly";
 constexpr std::string_view tangent = "tanhf is libdevice's, here rounded correctly";
 constexpr std::string_view tangent_and_exponential = "tanhf and expf are libdevice's, here rounded correctly";
+constexpr std::string_view scale_sums = "the order of the sums that are the scales' gradients is the kernel's";
+constexpr std::string_view exponential_and_sums =
+    "expf is libdevice's, here rounded correctly; the order of the sums that are the scales' gradients is the kernel's";
+constexpr std::string_view functions_and_sums =
+    "tanhf and expf are libdevice's, here rounded correctly; the order of the sums that are the scales' gradients is "
+    "the kernel's";
 constexpr std::string_view norm_sums = "rsqrtf is the device's, and the order of sums depends on the kernel's tile";
 constexpr std::string_view softmax_steps = "ex2, rcp and the order of sums are the device's";
 constexpr std::string_view softmax_sums = "the order of sums depends on the kernel's tile";
@@ -19,6 +25,7 @@ constexpr std::string_view adam_steps = "rcp and sqrt are the device's approxima
 constexpr std::string_view flushes =
     "but for values within 2^-150 below 2^-126, of which it is unknown whether they are flushed";
 constexpr std::string_view normals = "1000 normal numbers, and 100000 for the codes";
+constexpr std::string_view scaled_rows = "10 rows of 100 normal numbers of normal scales, and 1000 rows for the codes";
 constexpr std::string_view one_row = "a row of 1000 normal numbers";
 constexpr std::string_view scores = "32 rows of 64 normal scores, of a deviation of 3";
 constexpr std::string_view turns = "sincosf is libdevice's, here rounded correctly";
@@ -66,6 +73,15 @@ constexpr std::array rows{
     Exactness{"activation_backward", "swiglu", false, exponential, 310, 0, 5e-05, normals},
     Exactness{"activation_backward", "clamped_swiglu", false, exponential, 200, 0, 4.5e-05, normals},
     Exactness{"activation_backward", "situglu", false, tangent_and_exponential, 180, 0, 4.5e-05, normals},
+    Exactness{"scaled_activation", "srelu", true, ieee_steps},
+    Exactness{"scaled_activation", "swiglu", false, exponential, 2.5, 0, 0, scaled_rows},
+    Exactness{"scaled_activation", "clamped_swiglu", false, exponential, 3.3, 0, 1e-05, scaled_rows},
+    Exactness{"scaled_activation", "situglu", false, tangent_and_exponential, 3.7, 0, 1e-05, scaled_rows},
+    Exactness{"scaled_activation_backward", "srelu", false, scale_sums, 7.3, 9.9e-06, 4e-05, scaled_rows},
+    Exactness{"scaled_activation_backward", "swiglu", false, exponential_and_sums, 590, 0, 5.5e-05, scaled_rows},
+    Exactness{"scaled_activation_backward", "clamped_swiglu", false, exponential_and_sums, 420, 0, 5.5e-05,
+              scaled_rows},
+    Exactness{"scaled_activation_backward", "situglu", false, functions_and_sums, 160, 0, 8.5e-05, scaled_rows},
     Exactness{"layernorm", "", false, norm_sums, 2700, 0, 0.01, one_row},
     Exactness{"layernorm_backward", "", false, norm_sums, 310, 0, 0.036, one_row},
     Exactness{"rmsnorm", "", false, norm_sums, 2.2, 0, 0, one_row},
@@ -73,9 +89,13 @@ constexpr std::array rows{
     Exactness{"softmax", "", false, softmax_steps, 17, 0, 0, scores},
     Exactness{"softmax_backward", "", false, softmax_sums, 1900, 0, 0, scores},
     Exactness{"adam_update", "", false, adam_steps, 1.7, 0, 0, training},
+    Exactness{"adam_update_fp8", "", false, adam_steps, 1.7, 0, 0, training},
+    Exactness{"adam_update_remainder", "", false, adam_steps, 1.7, 0, 0, training},
     Exactness{"l2norm", "", false, softmax_sums, 0.66, 0, 0, "100000 normal numbers"},
     Exactness{"rope", "", false, turns, 58, 0, 0, vectors},
     Exactness{"rope_backward", "", false, turns, 110, 0, 0, vectors},
+    Exactness{"rope_qkv", "", false, turns, 58, 0, 0, vectors},
+    Exactness{"rope_qkv_backward", "", false, turns, 110, 0, 0, vectors},
     Exactness{"cross_entropy", "", false, triton, 0.98, 0, 0, scores},
     Exactness{"cross_entropy_backward", "", false, triton, 15, 0, 0, scores},
     Exactness{"moe_topk", "", false, exponential_and_logarithm, 2.4, 0, 0, routed},
@@ -124,10 +144,27 @@ constexpr std::array rows{
 std::span<const Exactness> exactness() { return rows; }
 
 bool is_exact_on_hopper(const Exactness& row) {
-  constexpr std::array<std::string_view, 15> with_functions{
-      "activation", "activation_backward", "layernorm", "layernorm_backward", "rmsnorm",  "rmsnorm_backward",
-      "softmax",    "softmax_backward",    "rope",      "rope_backward",      "moe_topk", "moe_topk_backward",
-      "moe_scores", "adam_update",         "l2norm"};
+  constexpr std::array<std::string_view, 21> with_functions{"activation",
+                                                            "activation_backward",
+                                                            "scaled_activation",
+                                                            "scaled_activation_backward",
+                                                            "layernorm",
+                                                            "layernorm_backward",
+                                                            "rmsnorm",
+                                                            "rmsnorm_backward",
+                                                            "softmax",
+                                                            "softmax_backward",
+                                                            "rope",
+                                                            "rope_backward",
+                                                            "rope_qkv",
+                                                            "rope_qkv_backward",
+                                                            "moe_topk",
+                                                            "moe_topk_backward",
+                                                            "moe_scores",
+                                                            "adam_update",
+                                                            "adam_update_fp8",
+                                                            "adam_update_remainder",
+                                                            "l2norm"};
   return row.exact || std::ranges::find(with_functions, row.function) != with_functions.end();
 }
 

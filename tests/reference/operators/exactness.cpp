@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <numeric>
 
 #include "fp8lab/formats/encode.hpp"
 #include "fp8lab/reference/operators/activation.hpp"
@@ -83,6 +84,7 @@ Digits total(const std::vector<Digits>& values) {
   for (const Digits& value : values) sum += value;
   return sum;
 }
+double total(const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); }
 Range total(const std::vector<Range>& values) {
   double low = 0, high = 0, magnitudes = 0;
   for (const Range& value : values) {
@@ -100,7 +102,7 @@ double share_of_open(const std::vector<Range>& ranges) {
   for (const Range& one : ranges) amax = std::max(amax, std::abs(one.low + one.high) / 2);
   std::size_t open = 0;
   for (const Range& one : ranges) {
-    const auto code = [&](double value) { return encode(e4m3, CastPolicy{}, value * (448 / amax)); };
+    const auto code = [&](double value) { return encode(e4m3, CastPolicy{}, value * (448 / amax) + 0.0); };  // no -0
     open += code(one.low) != code(one.high) ? 1 : 0;
   }
   return static_cast<double>(open) / static_cast<double>(ranges.size());
@@ -225,40 +227,60 @@ Number exact_gate_gradient(KernelActivation kind, const Number& gate) {
 
 constexpr ActivationParameters wide_clamp{.limit = 100};  // which no draw reaches
 
-/// The draws of an activation, what it gives, and the exact values.
+/// The draws of an activation, what it gives, and the exact values. Where each row has a scale, rows have 100 columns,
+/// and behind the gradients by x are those by the scales.
 template <typename Number>
 struct ActivationDraws {
   std::vector<float> actual;
   std::vector<Number> exact;
 
-  ActivationDraws(KernelActivation kind, bool backward, std::size_t count) {
-    const bool gated = row_of(kind).gated;
-    const auto x = normal_draws(1, gated ? 2 * count : count, 1);
+  ActivationDraws(KernelActivation kind, bool scaled, bool backward, std::size_t count) {
+    const std::size_t columns = scaled ? 100 : count, rows = count / columns;
+    const std::size_t width = row_of(kind).gated ? 2 * columns : columns;
+    const auto x = normal_draws(1, rows * width, 1);
     const auto grad = normal_draws(2, count, 1);
-    const MatrixView in{std::span(x), 1, x.size()};
+    const auto scales = scaled ? normal_draws(3, rows, 1) : std::vector<float>(rows, 1);
+    const MatrixView in{std::span(x), rows, width}, of_result{std::span(grad), rows, columns};
     actual.resize(backward ? x.size() : count);
-    if (backward) {
-      activation_backward(kind, wide_clamp, {std::span(grad), 1, count}, in, std::span(actual));
+    std::vector<float> scale_gradient(scaled && backward ? rows : 0);
+    if (scaled && backward) {
+      scaled_activation_backward(kind, wide_clamp, of_result, in, scales, std::span(actual), scale_gradient);
+    } else if (scaled) {
+      scaled_activation(kind, wide_clamp, in, scales, std::span(actual));
+    } else if (backward) {
+      activation_backward(kind, wide_clamp, of_result, in, std::span(actual));
     } else {
       activation(kind, wide_clamp, in, std::span(actual));
     }
-    for (std::size_t i = 0; i < count; ++i) {
-      const Number gate = gated ? exact_gate(kind, Number(x[count + i])) : Number(1);
-      const Number own(x[i]);
-      exact.push_back(backward ? Number(exact_gradient(kind, own) * grad[i] * gate)
-                               : Number(exact_value(kind, own) * gate));
-    }
-    for (std::size_t i = 0; backward && gated && i < count; ++i) {
-      const Number slope = exact_gate_gradient(kind, Number(x[count + i]));
-      exact.push_back(Number(exact_value(kind, Number(x[i])) * grad[i] * slope));
+    actual.insert(actual.end(), scale_gradient.begin(), scale_gradient.end());
+    exact.resize(actual.size());
+    for (std::size_t row = 0; row < rows; ++row) {
+      std::vector<Number> products;
+      for (std::size_t j = 0; j < columns; ++j) {
+        const std::size_t first = row * width + j, second = first + columns, i = row * columns + j;
+        const bool gated = width > columns;
+        const Number own(x[first]);
+        const Number gate = gated ? exact_gate(kind, Number(x[second])) : Number(1);
+        const Number value = exact_value(kind, own);
+        if (!backward) {
+          exact[i] = value * gate;
+          if (scaled) exact[i] = exact[i] * Number(scales[row]);
+          continue;
+        }
+        const Number factor = scaled ? Number(Number(grad[i]) * Number(scales[row])) : Number(grad[i]);
+        exact[first] = exact_gradient(kind, own) * factor * gate;
+        if (gated) exact[second] = value * factor * exact_gate_gradient(kind, Number(x[second]));
+        products.push_back(Number(grad[i]) * Number(value * gate));
+      }
+      if (!scale_gradient.empty()) exact[rows * width + row] = total(products);
     }
   }
 };
 
-Measured of_activation(KernelActivation kind, bool backward) {
-  const ActivationDraws<Digits> few(kind, backward, 1000);
-  const ActivationDraws<double> many(kind, backward, 100'000);
-  const ActivationDraws<Range> ranges(kind, backward, 100'000);
+Measured of_activation(KernelActivation kind, bool scaled, bool backward) {
+  const ActivationDraws<Digits> few(kind, scaled, backward, 1000);
+  const ActivationDraws<double> many(kind, scaled, backward, 100'000);
+  const ActivationDraws<Range> ranges(kind, scaled, backward, 100'000);
   check_inside(ranges.actual, ranges.exact);
   return {.ulps = measure(few.actual, few.exact).ulps,
           .flips = share_of_flips(many.actual, many.exact),
@@ -329,8 +351,11 @@ Results<Number> of_softmax(bool backward) {
   return backward ? Results<Number>{dx, exact_dx} : Results<Number>{y, exact_y};
 }
 
+/// What holds the parameters: float32, FP8 beside a float32 master, or a bfloat16 and the low word of the master.
+enum class Parameters : std::uint8_t { whole, fp8, remainder };
+
 template <typename Number>
-Results<Number> of_adam() {
+Results<Number> of_adam(Parameters kind) {
   const std::size_t count = 1000;
   const auto grad = normal_draws(1, count, 1);
   auto param = normal_draws(2, count, 1);
@@ -349,12 +374,31 @@ Results<Number> of_adam() {
     const Number update = fast_quotient(corrected, Number(root + eps));
     exact.push_back(own - lr * (update + decay * own));
   }
-  adam_update(p, std::span(grad), std::span(param), std::span(m), std::span(v));
+  if (kind == Parameters::whole) {
+    adam_update(p, std::span(grad), std::span(param), std::span(m), std::span(v));
+  } else if (kind == Parameters::fp8) {
+    std::vector<std::uint8_t> codes(count);
+    const float amax = adam_update_fp8(p, std::span(grad), e4m3, 1, 0, codes, std::span(m), std::span(v), param);
+    REQUIRE(amax == std::abs(*std::ranges::max_element(param, {}, [](float x) { return std::abs(x); })));
+  } else {
+    std::vector<BFloat16> high;
+    std::vector<std::int16_t> low;
+    for (const float value : param) {
+      const auto word = std::bit_cast<std::uint32_t>(value);
+      low.push_back(static_cast<std::int16_t>(word));
+      high.push_back({static_cast<std::uint16_t>((word >> 16) + ((word >> 15) & 1))});
+    }
+    adam_update_remainder(p, std::span(grad), high, std::span(m), std::span(v), low);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto upper = static_cast<std::uint32_t>(high[i].bits - (low[i] < 0 ? 1 : 0));
+      param[i] = std::bit_cast<float>(upper << 16 | static_cast<std::uint16_t>(low[i]));
+    }
+  }
   return {param, exact};
 }
 
 template <typename Number>
-Results<Number> of_rope(bool backward) {
+Results<Number> of_rope(bool beside, bool backward) {
   const std::size_t tokens = 16, size = 64;
   const auto x = normal_draws(1, tokens * size, 1);
   std::vector<float> freqs;
@@ -363,7 +407,28 @@ Results<Number> of_rope(bool backward) {
   }
   std::vector<float> out(x.size());
   const RopeShape shape{.sequence = tokens, .heads = 1, .size = size, .rotated = size};
-  (backward ? rope_backward : rope)(shape, {}, std::span<const float>(x), freqs, std::span(out), {});
+  if (!beside) {
+    (backward ? rope_backward : rope)(shape, {}, std::span<const float>(x), freqs, std::span(out), {});
+  } else {  // the query; the key is the same, and the value is copied
+    const RopeQkvShape qkv{.sequence = tokens, .heads = 1, .widths = {size, size, size}, .rotated = size};
+    std::vector<float> all(3 * x.size()), key(x.size()), value(x.size());
+    const auto side = [&](std::size_t i, std::size_t part) -> float& {
+      return all[(3 * (i / size) + part) * size + i % size];
+    };
+    for (std::size_t i = 0; i < x.size(); ++i) side(i, 0) = side(i, 1) = side(i, 2) = x[i];
+    if (backward) {
+      const std::span<const float> grad(x);
+      rope_qkv_backward(qkv, {}, {grad, grad, grad}, freqs, freqs, std::span(all));
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        out[i] = side(i, 0);
+        key[i] = side(i, 1);
+        value[i] = side(i, 2);
+      }
+    } else {
+      rope_qkv(qkv, {}, std::span<const float>(all), freqs, freqs, {std::span(out), std::span(key), std::span(value)});
+    }
+    REQUIRE((key == out && value == x));
+  }
   std::vector<Number> exact;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const bool is_first = i % size < size / 2;
@@ -572,8 +637,10 @@ const std::map<std::string_view, std::function<Measured()>> others{
     {"rmsnorm_backward", [] { return measured([]<typename N>(const N&) { return of_norm<N>(false, true); }); }},
     {"softmax", [] { return measured([]<typename N>(const N&) { return of_softmax<N>(false); }); }},
     {"softmax_backward", [] { return measured([]<typename N>(const N&) { return of_softmax<N>(true); }); }},
-    {"rope", [] { return measured([]<typename N>(const N&) { return of_rope<N>(false); }); }},
-    {"rope_backward", [] { return measured([]<typename N>(const N&) { return of_rope<N>(true); }); }},
+    {"rope", [] { return measured([]<typename N>(const N&) { return of_rope<N>(false, false); }); }},
+    {"rope_backward", [] { return measured([]<typename N>(const N&) { return of_rope<N>(false, true); }); }},
+    {"rope_qkv", [] { return measured([]<typename N>(const N&) { return of_rope<N>(true, false); }); }},
+    {"rope_qkv_backward", [] { return measured([]<typename N>(const N&) { return of_rope<N>(true, true); }); }},
     {"cross_entropy", [] { return measured([]<typename N>(const N&) { return of_cross_entropy<N>(false); }); }},
     {"cross_entropy_backward", [] { return measured([]<typename N>(const N&) { return of_cross_entropy<N>(true); }); }},
     {"moe_mask_unpermute_backward",
@@ -581,7 +648,10 @@ const std::map<std::string_view, std::function<Measured()>> others{
     {"group_bias_gradient", [] { return measured([]<typename N>(const N&) { return of_group_bias<N>(false); }); }},
     {"scaled_group_bias_gradient",
      [] { return measured([]<typename N>(const N&) { return of_group_bias<N>(true); }); }},
-    {"adam_update", [] { return measured([]<typename N>(const N&) { return of_adam<N>(); }); }},
+    {"adam_update", [] { return measured([]<typename N>(const N&) { return of_adam<N>(Parameters::whole); }); }},
+    {"adam_update_fp8", [] { return measured([]<typename N>(const N&) { return of_adam<N>(Parameters::fp8); }); }},
+    {"adam_update_remainder",
+     [] { return measured([]<typename N>(const N&) { return of_adam<N>(Parameters::remainder); }); }},
     {"l2norm", [] { return measured([]<typename N>(const N&) { return of_l2norm<N>(); }); }},
 };
 
@@ -598,8 +668,8 @@ TEST_CASE("exactness: the table has what is measured") {
     if (row.name.empty()) {
       found = others.at(row.function)();
     } else {
-      found =
-          of_activation(find_named(kernel_activations, "name", row.name).value, row.function == "activation_backward");
+      found = of_activation(find_named(kernel_activations, "name", row.name).value, row.function.starts_with("scaled"),
+                            row.function.ends_with("backward"));
     }
     // The table has two digits.
     CAPTURE(found.ulps, found.flips, found.device_flips);
@@ -610,10 +680,10 @@ TEST_CASE("exactness: the table has what is measured") {
   }
 }
 
-TEST_CASE("exactness: every activation has two rows, one for each direction") {
+TEST_CASE("exactness: every activation has two rows, one for each direction, and two with scales where it takes them") {
   for (const ActivationRow& one : kernel_activations) {
     const auto rows = std::ranges::count_if(exactness(), [&](const Exactness& row) { return row.name == one.name; });
-    REQUIRE(rows == 2);
+    REQUIRE(rows == (one.scaled ? 4 : 2));
   }
 }
 
