@@ -8,8 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from fp8lab import _core
-from fp8lab._arrays import Array, check_int, check_list, check_real, empty
+from fp8lab._arrays import Array, check_choice, check_int, check_list, check_real, empty
 from fp8lab._entry import guard as _guard
+from fp8lab._operator_arrays import OUT_DTYPES
+from fp8lab.literals import OutDtypeName
 
 __all__ = [
     "philox4x32",
@@ -67,14 +69,26 @@ def torch_cpu_uniform(shape: int | Sequence[int], *, seed: int) -> Array:
 
 
 def torch_cuda_uniform(
-    shape: int | Sequence[int], *, seed: int, offset: int = 0, sms: int = 114, blocks_per_sm: int = 8
+    shape: int | Sequence[int],
+    *,
+    low: float = 0.0,
+    high: float = 1.0,
+    dtype: OutDtypeName = "float32",
+    seed: int,
+    offset: int = 0,
+    sms: int = 114,
+    blocks_per_sm: int = 8,
 ) -> Array:
-    """What a float32 ``tensor.uniform_()`` draws on a CUDA device, without the device.
+    """What ``tensor.uniform_(low, high)`` draws on a CUDA device, without the device.
 
     Parameters
     ----------
     shape : int or sequence of int
         At most 2 GiB of float32.
+    low, high : float
+        The bounds, low at most high; they and their difference are rounded to the dtype.
+    dtype : {"float32", "float16", "bfloat16"}
+        The element type of the tensor.
     seed, offset : int
         The state of the CUDA generator; ``torch.cuda.manual_seed`` sets offset 0. A multiple of 4.
     sms : int
@@ -84,18 +98,26 @@ def torch_cuda_uniform(
 
     Returns
     -------
-    ndarray of float32
-        In [0, 1).
+    ndarray of dtype
+        In [low, high): low + u (high - low), rounded to float32 once and then to the dtype.
     """
     out = _empty(shape)
+    name = check_choice(dtype, "dtype", OUT_DTYPES)
     _core.torch_cuda_uniform(
         out,
+        check_real(low, "low"),
+        check_real(high, "high"),
+        name,
         check_int(seed, "seed", 0, _LONG),
         check_int(offset, "offset", 0, _LONG),
         check_int(sms, "sms", 1, _INT),
         check_int(blocks_per_sm, "blocks_per_sm", 1, _INT),
     )
-    return out
+    if name == "float32":
+        return out
+    narrow = empty(out.shape, name)
+    narrow[...] = out  # numbers that the type has
+    return narrow
 
 
 def torch_cuda_normal(

@@ -243,7 +243,7 @@ CALLS = {
     "Recipe.tile_scale": (method(lambda: fp8lab.MxBlock(), "tile_scale"), {"amax": 1.0, "tensor_amax": 1.0}),
     "philox4x32": (fp8lab.philox4x32, {"counter": (1, 2, 3, 4), "key": (1, 2)}),
     "torch_cpu_uniform": (fp8lab.torch_cpu_uniform, {"shape": (2, 3), "seed": 1}),
-    "torch_cuda_uniform": (fp8lab.torch_cuda_uniform, {"shape": 3, "seed": 1}),
+    "torch_cuda_uniform": (fp8lab.torch_cuda_uniform, {"shape": 3, "seed": 1, "low": -1.0, "high": 2.0}),
     "torch_cuda_normal": (fp8lab.torch_cuda_normal, {"shape": (2, 3), "seed": 1}),
     "GivenScale": (fp8lab.GivenScale, {}),
     "JustInTime": (fp8lab.JustInTime, {}),

@@ -549,7 +549,8 @@ CASES = {
     "targets": lambda _: fp8lab.targets(),
     "torch_cpu_uniform": lambda _: fp8lab.torch_cpu_uniform((3, 5), seed=1),
     "torch_cuda_normal": lambda _: fp8lab.torch_cuda_normal(300, mean=SCALE, std=1 / 3, seed=1, sms=114),
-    "torch_cuda_uniform": lambda _: fp8lab.torch_cuda_uniform(300, seed=1, sms=114),
+    "torch_cuda_uniform": lambda _: [
+        fp8lab.torch_cuda_uniform(300, low=-1 / 3, high=SCALE, dtype=dtype, seed=1, sms=114) for dtype in ("float32", "float16", "bfloat16")],
     "trace_dot": lambda _: [
         fp8lab.trace_dot(CODES[0], CODES[1], model="hopper_wgmma_fp8", c=c, got=TINY[3]) for c in (13.3125, TINY[0], NEAR[0])],
     "ulp_error": lambda _: [fp8lab.ulp_error(NEAR[:512], TINY, format=format) for format in ("float32", "e4m3")],

@@ -7,13 +7,10 @@ Its state is a seed and an offset, as in PyTorch. How far a draw moves the offse
 
 from __future__ import annotations
 
-import math
 import os
 import struct
 import warnings
 from typing import Any
-
-import numpy as np
 
 import fp8lab
 from fp8lab.te.devices import Device
@@ -99,11 +96,15 @@ class CudaGenerator:
 
 def draw_uniform(generator: CudaGenerator, tensor: Any, low: float, high: float) -> bool:
     """``tensor.uniform_(low, high)``; False where the type of the tensor is one that is not provided."""
+    import torch
+
+    torch.empty(0, dtype=tensor.dtype).uniform_(low, high)  # PyTorch's own words about bounds that will not do
     size = tensor.numel()
     if not _takes(tensor, size):
         return False
-    values = fp8lab.torch_cuda_uniform((size,), **generator.options(size))
-    _fill(tensor, values if (low, high) == (0.0, 1.0) else _between(values, low, high), low, high)
+    dtype: Any = str(tensor.dtype).removeprefix("torch.")
+    between: Any = {"low": low, "high": high, "dtype": dtype}
+    _fill(tensor, fp8lab.torch_cuda_uniform((size,), **between, **generator.options(size)))
     return True
 
 
@@ -126,28 +127,14 @@ def _takes(tensor: Any, size: int) -> bool:
     return False
 
 
-def _fill(tensor: Any, values: Any, low: float = 0.0, high: float = math.inf) -> None:
-    """The values in the type of the tensor; one that is rounded to high is low, as high is not drawn."""
+def _fill(tensor: Any, values: Any) -> None:
+    """The values in the type of the tensor."""
     import torch
 
-    rounded = torch.from_numpy(values).to(tensor.dtype).view(tensor.shape)
-    tensor.detach().copy_(rounded if high == math.inf else torch.where(rounded == high, low, rounded))
-
-
-def _between(values: Any, low: float, high: float) -> Any:
-    """low + values * (high - low) with one rounding, as the kernel's fma has it.
-
-    The product of two float32 is exact in float64. The sum is rounded twice, to float64 and to float32, which differs
-    from one rounding only where float64 ends on a tie of float32; there the sign of what was lost decides.
-    """
-    width, start = np.float64(np.float32(high) - np.float32(low)), np.float64(np.float32(low))
-    product = values.astype(np.float64) * width
-    total = product + start
-    back = total - start
-    lost = (product - back) + (start - (total - back))
-    is_tie = (total.view(np.uint64) & np.uint64(0x1FFFFFFF)) == np.uint64(0x10000000)
-    moved = np.where(is_tie & (lost != 0), np.nextafter(total, np.copysign(math.inf, lost)), total)
-    return moved.astype(np.float32)
+    own = (
+        torch.from_numpy(values) if values.dtype.kind == "f" else torch.from_numpy(values.view("u2")).view(tensor.dtype)
+    )
+    tensor.detach().copy_(own.view(tensor.shape))
 
 
 _WARNED: set[str] = set()

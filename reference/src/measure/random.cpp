@@ -8,9 +8,12 @@
 #include <stdexcept>
 #include <string>
 
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/encode.hpp"
 #include "fp8lab/formats/environment.hpp"
 #include "fp8lab/formats/interruption.hpp"
 #include "fp8lab/formats/parallel.hpp"
+#include "fp8lab/formats/text_stream.hpp"
 
 namespace fp8lab {
 namespace {
@@ -67,6 +70,19 @@ std::array<float, 2> box_muller(std::uint32_t x, std::uint32_t y) {
   return {sine * radius, cosine * radius};
 }
 
+float rounded(const Format& type, float x) { return static_cast<float>(decode(type, encode(type, ieee_policy, x))); }
+
+/// Rounds numbers to a type of 16 bits, in place.
+void round_to_half(const Format& type, std::span<float> values) {
+  std::array<std::uint16_t, 4096> codes{};
+  for (std::size_t first = 0; first < values.size(); first += codes.size()) {
+    const auto piece = values.subspan(first, std::min(codes.size(), values.size() - first));
+    const auto of_piece = std::span(codes).first(piece.size());
+    encode(type, ieee_policy, std::span<const float>(piece), of_piece);
+    decode(type, std::span<const std::uint16_t>(of_piece), piece);
+  }
+}
+
 }  // namespace
 
 void torch_cpu_uniform(std::uint64_t seed, std::span<float> out) {
@@ -78,17 +94,30 @@ void torch_cpu_uniform(std::uint64_t seed, std::span<float> out) {
   parallel_for(out.size(), 1, draw, scalar_piece);
 }
 
-void torch_cuda_uniform(std::uint64_t seed, std::uint64_t offset, const LaunchGeometry& geometry,
-                        std::span<float> out) {
-  fill_as_cuda(seed, offset, geometry, out, [](const std::array<std::uint32_t, 4>& words) {
+void torch_cuda_uniform(std::uint64_t seed, std::uint64_t offset, const LaunchGeometry& geometry, std::span<float> out,
+                        const UniformDraw& draw) {
+  if (draw.type != binary32 && draw.type != binary16 && draw.type != bfloat16) {
+    throw std::invalid_argument("a uniform draw has the type binary32, binary16 or bfloat16");
+  }
+  const float low = rounded(draw.type, static_cast<float>(draw.low));
+  const float high = rounded(draw.type, static_cast<float>(draw.high));
+  const float width = rounded(draw.type, high - low);
+  if (!(low <= high) || !std::isfinite(width)) {
+    TextStream reason;
+    reason << "low must be at most high, and both and their difference finite in the type, not " << draw.low << " and "
+           << draw.high;
+    throw std::invalid_argument(reason.str());
+  }
+  fill_as_cuda(seed, offset, geometry, out, [&](const std::array<std::uint32_t, 4>& words) {
     std::array<float, 4> values{};
     for (std::size_t i = 0; i < 4; ++i) {
-      // cuRAND draws from (0, 1]; PyTorch turns 1 into 0.
       const float u = std::fma(static_cast<float>(words[i]), 0x1p-32F, 0x1p-33F);
-      values[i] = u == 1.0F ? 0.0F : u;
+      values[i] = std::fma(u, width, low);
     }
     return values;
   });
+  if (draw.type != binary32) round_to_half(draw.type, out);
+  std::ranges::replace(out, high, low);
 }
 
 void torch_cuda_normal(std::uint64_t seed, std::uint64_t offset, const LaunchGeometry& geometry, float mean,

@@ -306,26 +306,26 @@ def draws_on_cuda_are_the_gpus() -> None:
     assert words(torch.rand(5, device="cuda")) == words(fp8lab.torch_cuda_uniform(5, offset=28, **facts))
 
 
-def a_uniform_draw_between_bounds_is_rounded_once() -> None:
-    """kaiming_uniform_ as torch.nn.Linear has it: low + u (high - low) with one rounding, by rational numbers."""
-    from fractions import Fraction
-
+def a_uniform_draw_has_bounds_of_its_type() -> None:
+    """kaiming_uniform_ as torch.nn.Linear has it, and PyTorch's own words about bounds that will not do."""
     import fp8lab
     import torch
 
-    torch.cuda.manual_seed(7)
-    weight = torch.nn.Linear(48, 40, device="cuda").weight
-    bound = np.float32(1 / 48**0.5)
-    uniform = fp8lab.torch_cuda_uniform(48 * 40, seed=7, sms=132)
-    width = np.float32(bound - -bound)
-    for value, u in zip(weight.detach().reshape(-1).tolist(), uniform.tolist()):
-        exact = Fraction(u) * Fraction(float(width)) - Fraction(float(bound))
-        near = np.float32(value)
-        gaps = [
-            abs(Fraction(float(one)) - exact)
-            for one in (np.nextafter(near, -np.float32(9)), near, np.nextafter(near, np.float32(9)))
-        ]
-        assert gaps[1] <= min(gaps[0], gaps[2]), (value, u)
+    bound = 48**-0.5
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        torch.cuda.manual_seed(7)
+        weight = torch.nn.Linear(48, 40, device="cuda", dtype=dtype).weight
+        name = str(dtype).removeprefix("torch.")
+        drawn_ones = fp8lab.torch_cuda_uniform((40, 48), low=-bound, high=bound, dtype=name, seed=7, sms=132)
+        assert words(weight) == words(drawn_ones), dtype
+    for low, high in ((2.0, 1.0), (0.0, 1e39), (-1e5, float("nan"))):
+        told = []
+        for device in ("cpu", "cuda"):
+            try:
+                torch.empty(3, device=device).uniform_(low, high)
+            except RuntimeError as error:
+                told.append(str(error))
+        assert len(told) == 2 and told[0] == told[1], told
 
 
 def a_modules_weights_are_the_gpus() -> None:
@@ -1399,7 +1399,7 @@ CHECKS = {
         **_of(the_extra_state_goes_both_ways, "first", "second"),
         **_all(
             linear_without_bias, linear_in_high_precision, gradients_accumulate_into_main_grad,
-            a_noop_flag_leaves_all_as_it_is, draws_on_cuda_are_the_gpus, a_uniform_draw_between_bounds_is_rounded_once,
+            a_noop_flag_leaves_all_as_it_is, draws_on_cuda_are_the_gpus, a_uniform_draw_has_bounds_of_its_type,
             a_modules_weights_are_the_gpus, the_generators_state_is_kept_and_restored, draws_on_the_cpu_are_pytorchs,
             other_draws_warn_by_name, draws_beside_what_was_computed_are_the_gpus, figures_of_memory_have_the_usual_names,
             programs_may_have_functions_compiled, tensors_move_as_copies, only_transformer_engine_sees_a_gpu, the_device_answers,

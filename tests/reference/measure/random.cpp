@@ -4,6 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include "fp8lab/formats/decode.hpp"
+#include "fp8lab/formats/encode.hpp"
 #include "support.hpp"
 
 namespace fp8lab::tests {
@@ -51,6 +53,15 @@ TEST_CASE("CUDA streams follow PyTorch's launch geometry") {
     INFO(i);
     CHECK(std::abs(uniform[i] - expected) <= 0x1p-25);  // half an ulp of float32 below 1
   }
+  std::vector<float> halves(5000);
+  torch_cuda_uniform(99, 8, small, halves, {.low = -3, .high = 5, .type = binary16});
+  for (std::size_t i = 0; i < halves.size(); ++i) {
+    // The product is exact in float64.
+    const auto near = static_cast<float>(8.0 * uniform[i] - 3);
+    const float wanted = decode(binary16, encode(binary16, ieee_policy, near));
+    INFO(i);
+    CHECK(halves[i] == (wanted == 5 ? -3 : wanted));
+  }
   // A tensor that one wave covers does not depend on the number of SMs.
   std::vector<float> a(1000);
   std::vector<float> b(1000);
@@ -89,6 +100,9 @@ TEST_CASE("CUDA normals are Box-Muller pairs, and normal") {
 TEST_CASE("bad stream arguments are named") {
   std::vector<float> x(8);
   CHECK_THROWS_WITH(torch_cuda_uniform(0, 2, {}, x), "offset must be a multiple of 4, not 2");
+  CHECK_THROWS_WITH(torch_cuda_uniform(0, 0, {}, x, {.low = 2}), ContainsSubstring("not 2 and 1"));
+  CHECK_THROWS_WITH(torch_cuda_uniform(0, 0, {}, x, {.high = 7e4, .type = binary16}), ContainsSubstring("0 and 70000"));
+  CHECK_THROWS_WITH(torch_cuda_uniform(0, 0, {}, x, {.type = e4m3}), ContainsSubstring("binary16 or bfloat16"));
   CHECK_THROWS_WITH(torch_cuda_normal(0, 0, {0, 8}, 0, 1, x), ContainsSubstring("at least 1, not 0 and 8"));
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "fp8lab/formats/format.hpp"
 #include "fp8lab/formats/host_device.hpp"
 
 namespace fp8lab {
@@ -39,11 +40,23 @@ struct LaunchGeometry {
 /// low 32 bits of the seed matter.
 void torch_cpu_uniform(std::uint64_t seed, std::span<float> out);
 
-/// Draws what a float32 `tensor.uniform_()` draws on a CUDA device with generator state (seed, offset): [0, 1).
+/// From where to where a uniform draw goes, and the element type of the tensor: binary32, binary16 or bfloat16.
+struct UniformDraw {
+  double low = 0;
+  double high = 1;
+  Format type = binary32;
+};
+
+/// Draws what `tensor.uniform_(low, high)` draws on a CUDA device with generator state (seed, offset): [low, high).
+///
+/// The bounds and their difference are rounded to the type. low + u (high - low) has one rounding to float32, as the
+/// kernel's fma has it, and one to the type; u is in (0, 1], and a result that is high becomes low.
 ///
 /// Throws std::invalid_argument where the offset is no multiple of 4 (PyTorch's never is), the geometry is not
-/// positive, or the tensor is larger than 2 GiB (PyTorch then launches several kernels).
-void torch_cuda_uniform(std::uint64_t seed, std::uint64_t offset, const LaunchGeometry& geometry, std::span<float> out);
+/// positive, the tensor is larger than 2 GiB (PyTorch then launches several kernels), low is above high, either or
+/// their difference is not finite in the type, or the type is another.
+void torch_cuda_uniform(std::uint64_t seed, std::uint64_t offset, const LaunchGeometry& geometry, std::span<float> out,
+                        const UniformDraw& draw = {});
 
 /// Draws what a float32 `tensor.normal_(mean, deviation)` draws on a CUDA device with generator state (seed, offset).
 ///
