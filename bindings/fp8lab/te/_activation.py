@@ -18,7 +18,7 @@ from fp8lab._arrays import check_bool, check_choice
 from fp8lab.literals import DeviceFunctionsName, EmulatedDeviceName, FunctionsName
 from fp8lab.te._cuda import Replacements, seen_on_gpu, stand_ins
 from fp8lab.te._distributed import coalescing_manager_of
-from fp8lab.te._draws import CudaGenerator
+from fp8lab.te._draws import CudaGenerator, cuda_generator
 from fp8lab.te._releases import NEWEST, installed_release, releases
 from fp8lab.te.devices import Device, find_device
 
@@ -187,7 +187,7 @@ class Activation:
         self.device = device
         self.pretend_cuda = pretend_cuda
         self.functions = functions
-        self.generator = CudaGenerator(device)
+        self.generator = cuda_generator(device)
         self._replaced = Replacements()
         self._finder = _Finder()
         self._environment: dict[str, str | None] = {}
@@ -204,6 +204,7 @@ class Activation:
         from torch.autograd.function import BackwardCFunction
 
         from fp8lab.te._mode import CudaToCpu, under
+        from fp8lab.te._spellings import set_spellings
 
         for name, value in _SETTINGS.items():
             self._environment[name] = os.environ.get(name)
@@ -215,6 +216,7 @@ class Activation:
             self._replaced.set(torch.onnx, "_type_utils", types.ModuleType("torch.onnx._type_utils"))
         sys.meta_path.insert(0, self._finder)
         self._mode = CudaToCpu(self.generator, self._sees_gpu, self.pretend_cuda)
+        set_spellings(self._replaced, self._mode, self.device)
         for name in ("apply", "apply_boxed"):
             if hasattr(BackwardCFunction, name):
                 own = getattr(BackwardCFunction, name)

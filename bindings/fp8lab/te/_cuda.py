@@ -10,15 +10,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from fp8lab.te._draws import CudaGenerator, warn_of_cpu_factor
+from fp8lab.te._draws import CudaGenerator, warn_of_cpu_factor, warn_of_cpu_time
 from fp8lab.te.devices import Device
 
-__all__ = ["Replacements", "is_of_transformer_engine", "stand_ins"]
+__all__ = ["Replacements", "is_of_transformer_engine", "nothing", "refused", "seen_on_gpu", "stand_ins"]
 
 #: What the emulated libraries are: CUDA, cuBLASLt and cuDNN, which Transformer Engine's support checks ask for.
 CUDA_VERSION = "13.0"
@@ -56,8 +57,8 @@ def _is_torch(depth: int = 2) -> bool:
     return str(sys._getframe(depth).f_globals.get("__name__", "")).split(".")[0] == "torch"
 
 
-def _nothing(*_args: Any, **_options: Any) -> None:
-    pass
+def nothing(*_args: Any, **_options: Any) -> None:
+    """What there is nothing to do for on a CPU."""
 
 
 class _Range(contextlib.ContextDecorator):
@@ -88,9 +89,11 @@ class _Stream(_Range):
         return True
 
     def record_event(self, event: Any = None) -> Any:
-        return _Event() if event is None else event
+        taken = _Event() if event is None else event
+        taken.record()
+        return taken
 
-    synchronize = wait_event = wait_stream = _nothing
+    synchronize = wait_event = wait_stream = nothing
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Stream)
@@ -100,21 +103,28 @@ class _Stream(_Range):
 
 
 class _Event(_Range):
-    """An event: it has happened."""
+    """An event: it has happened. The time between two is the CPU's, of which the first call warns."""
 
-    record = wait = synchronize = _nothing
+    wait = synchronize = nothing
+    _at: float | None = None
+
+    def record(self, _stream: Any = None) -> None:
+        self._at = time.perf_counter()
 
     def query(self) -> bool:
         return True
 
-    def elapsed_time(self, _end: Any) -> float:
-        raise NotImplementedError(
-            "torch.cuda.Event.elapsed_time is not provided by fp8lab.te: a CPU's time says nothing of the GPU's; "
-            "measure with time.perf_counter()"
-        )
+    def elapsed_time(self, end_event: Any) -> float:
+        """Milliseconds from this event to the other one."""
+        if self._at is None or end_event._at is None:
+            raise ValueError("Both events must be recorded before calculating elapsed time.")
+        warn_of_cpu_time()
+        return 1000 * float(end_event._at - self._at)
 
 
-def _refused(name: str, instead: str) -> Callable[..., Any]:
+def refused(name: str, instead: str) -> Callable[..., Any]:
+    """A function that is not provided."""
+
     def refuse(*_args: Any, **_options: Any) -> Any:
         raise NotImplementedError(f"{name} is not provided by fp8lab.te: {instead}")
 
@@ -125,7 +135,7 @@ class _Graph:
     """CUDA graphs: there are none on a CPU."""
 
     def __init__(self, *_args: Any, **_options: Any) -> None:
-        _refused("torch.cuda.CUDAGraph", "there are no CUDA graphs on a CPU; run the module without one")()
+        refused("torch.cuda.CUDAGraph", "there are no CUDA graphs on a CPU; run the module without one")()
 
 
 def stand_ins(replaced: Replacements, device: Device, generator: CudaGenerator, pretend_cuda: bool) -> None:
@@ -139,6 +149,7 @@ def stand_ins(replaced: Replacements, device: Device, generator: CudaGenerator, 
     _tensors(replaced, torch, pretend_cuda)
     _autocast(replaced, torch)
     _collectives(replaced, torch)
+    _custom_operators(replaced, torch)
     _compiled(replaced, torch)
 
 
@@ -169,15 +180,15 @@ def _device_answers(replaced: Replacements, torch: Any, device: Device, pretend_
         "is_available": is_available,
         "device_count": device_count,
         "current_device": lambda: 0,
-        "set_device": _nothing,
+        "set_device": nothing,
         "get_device_properties": lambda *_args, **_options: properties,
         "get_device_capability": lambda *_args, **_options: device.capability,
         "get_device_name": lambda *_args, **_options: device.title,
         "get_arch_list": lambda: [f"sm_{device.arch}"],
         "is_bf16_supported": lambda *_args, **_options: True,
         "is_initialized": lambda: False,
-        "init": _nothing,
-        "_lazy_init": _nothing,
+        "init": nothing,
+        "_lazy_init": nothing,
         "device": _Range,
     }
     for name, value in answers.items():
@@ -187,7 +198,7 @@ def _device_answers(replaced: Replacements, torch: Any, device: Device, pretend_
 
 def _streams(replaced: Replacements, torch: Any) -> None:
     current = _Stream()
-    nvtx = SimpleNamespace(range=_Range, range_push=_nothing, range_pop=_nothing, mark=_nothing)
+    nvtx = SimpleNamespace(range=_Range, range_push=nothing, range_pop=nothing, mark=nothing)
     answers: dict[str, Any] = {
         "Stream": _Stream,
         "ExternalStream": _Stream,
@@ -196,11 +207,11 @@ def _streams(replaced: Replacements, torch: Any) -> None:
         "StreamContext": _Range,
         "current_stream": lambda *_args, **_options: current,
         "default_stream": lambda *_args, **_options: current,
-        "set_stream": _nothing,
-        "synchronize": _nothing,
+        "set_stream": nothing,
+        "synchronize": nothing,
         "is_current_stream_capturing": lambda: False,
         "CUDAGraph": _Graph,
-        "graph": _refused("torch.cuda.graph", "there are no CUDA graphs on a CPU; run the module without one"),
+        "graph": refused("torch.cuda.graph", "there are no CUDA graphs on a CPU; run the module without one"),
         "nvtx": nvtx,
     }
     for name, value in answers.items():
@@ -213,7 +224,7 @@ def _memory(replaced: Replacements, torch: Any, device: Device) -> None:
 
     total = device.memory_gib << 30
     for name in ("empty_cache", "reset_peak_memory_stats", "reset_max_memory_allocated", "ipc_collect"):
-        replaced.set(torch.cuda, name, _nothing)
+        replaced.set(torch.cuda, name, nothing)
     for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
         replaced.set(torch.cuda, name, lambda *_args, **_options: bytes_on_gpu())
     for owner in (torch.cuda, torch.cuda.memory):
@@ -355,6 +366,18 @@ def _collectives(replaced: Replacements, torch: Any) -> None:
     for owner in (torch.distributed, torch.distributed.distributed_c10d):
         replaced.set(owner, "init_process_group", init_process_group)
         replaced.set(owner, "new_group", new_group)
+
+
+def _custom_operators(replaced: Replacements, torch: Any) -> None:
+    """What Transformer Engine registers with PyTorch for tensors on a GPU takes those of the CPU."""
+    own = torch.library.custom_op
+
+    def custom_op(name: str, fn: Any = None, /, **options: Any) -> Any:
+        if options.get("device_types") == "cuda" and is_of_transformer_engine():
+            options["device_types"] = None
+        return own(name, fn, **options)
+
+    replaced.set(torch.library, "custom_op", custom_op)
 
 
 def _compiled(replaced: Replacements, torch: Any) -> None:

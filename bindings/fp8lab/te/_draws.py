@@ -7,6 +7,7 @@ Its state is a seed and an offset, as in PyTorch. How far a draw moves the offse
 
 from __future__ import annotations
 
+import functools
 import os
 import struct
 import warnings
@@ -15,7 +16,15 @@ from typing import Any
 import fp8lab
 from fp8lab.te.devices import Device
 
-__all__ = ["CudaGenerator", "draw_normal", "draw_uniform", "warn_of_cpu_draw", "warn_of_cpu_factor"]
+__all__ = [
+    "CudaGenerator",
+    "cuda_generator",
+    "draw_normal",
+    "draw_uniform",
+    "warn_of_cpu_draw",
+    "warn_of_cpu_factor",
+    "warn_of_cpu_time",
+]
 
 _BLOCK = 256  # threads of a block
 _AT_ONCE = 4  # numbers of one call of curand, for float32 and smaller types
@@ -23,7 +32,7 @@ _STATE = struct.Struct("<QQ")
 
 
 class CudaGenerator:
-    """The default generator of the emulated device."""
+    """A generator of the emulated device; ``cuda_generator()`` makes one that PyTorch's functions take."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -34,7 +43,7 @@ class CudaGenerator:
     def device(self) -> Any:
         import torch
 
-        return torch.device("cpu")
+        return torch.device("cuda", 0)
 
     def manual_seed(self, seed: int) -> CudaGenerator:
         self._seed, self._offset = int(seed) % 2**64, 0
@@ -76,8 +85,7 @@ class CudaGenerator:
         return self
 
     def clone_state(self) -> CudaGenerator:
-        other = CudaGenerator(self._device)
-        return other.set_state(self)
+        return cuda_generator(self._device).set_state(self)
 
     def take(self, numbers: int) -> tuple[int, int]:
         """Seed and offset for kernels whose threads take so many numbers each; the offset moves on."""
@@ -92,6 +100,30 @@ class CudaGenerator:
         rounds = (size - 1) // (_BLOCK * blocks * _AT_ONCE) + 1
         seed, offset = self.take(rounds * _AT_ONCE)
         return {"seed": seed, "offset": offset, "sms": self._device.sms, "blocks_per_sm": blocks_per_sm}
+
+
+def cuda_generator(device: Device) -> CudaGenerator:
+    """A generator of a device that is a ``torch.Generator``, too.
+
+    Draws that have not the GPU's numbers take the latter's, which has the same seed.
+    """
+    made: CudaGenerator = _kind()(device)
+    return made
+
+
+@functools.cache
+def _kind() -> Any:
+    from torch._C import Generator as Own  # whatever torch.Generator is meanwhile
+
+    class Generator(CudaGenerator, Own):  # type: ignore[misc]
+        def __new__(cls, _device: Device) -> Any:
+            return Own.__new__(cls)
+
+        def manual_seed(self, seed: int) -> CudaGenerator:
+            Own.manual_seed(self, seed)
+            return CudaGenerator.manual_seed(self, seed)
+
+    return Generator
 
 
 def draw_uniform(generator: CudaGenerator, tensor: Any, low: float, high: float) -> bool:
@@ -156,6 +188,12 @@ def warn_of_cpu_factor(what: str) -> None:
         "draws the GPU's numbers, and has of them the factors of LAPACK on the CPU, whose last bits are not those of "
         "the emulated GPU",
     )
+
+
+def warn_of_cpu_time() -> None:
+    """Says once whose time it is that events measure."""
+    name = "torch.cuda.Event.elapsed_time"
+    _warn_once(name, "is the time of the CPU that emulates, which says nothing of the GPU's")
 
 
 def _warn_once(what: str, text: str) -> None:

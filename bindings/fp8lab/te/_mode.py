@@ -15,10 +15,11 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
 
 from fp8lab.te._draws import CudaGenerator, draw_normal, draw_uniform, warn_of_cpu_draw
 
-__all__ = ["CudaToCpu", "bytes_on_gpu", "computed", "is_on_cpu", "is_on_gpu", "under"]
+__all__ = ["CudaToCpu", "bytes_on_gpu", "computed", "is_gpu", "is_on_cpu", "is_on_gpu", "placed", "under"]
 
 _GPU = torch.device("cuda", 0)
 _MARK = "_fp8lab_te_gpu"
@@ -88,13 +89,14 @@ def _storage(tensor: Any) -> Any:
 def _beside(result: Any, args: tuple[Any, ...]) -> Any:
     """What PyTorch computed of these arguments: on the GPU where one of them is, and on the CPU where all are that are
     tensors."""
-    if type(result) is torch.Tensor and _mark(result) is None:
+    several = (result,) if type(result) is torch.Tensor else result if isinstance(result, (tuple, list)) else ()
+    unmarked = [one for one in several if type(one) is torch.Tensor and _mark(one) is None]
+    if unmarked:
         flat = [one for arg in args for one in (arg if isinstance(arg, (list, tuple)) else (arg,))]
         marks = [_mark(one) for one in flat if isinstance(one, torch.Tensor)]
-        if any(marks):
-            return _marked(result)
-        if marks and all(mark is False for mark in marks):
-            return _marked(result, False)
+        if any(marks) or (marks and all(mark is False for mark in marks)):
+            for one in unmarked:
+                _marked(one, any(marks))
     return result
 
 
@@ -115,7 +117,7 @@ def _blank(func: Any, result: Any) -> Any:
 
 def placed(tensor: Any, device: Any) -> Any:
     """A tensor that the extension made on a device."""
-    return _marked(tensor, _is_gpu(device))
+    return _marked(tensor, is_gpu(device))
 
 
 def computed(result: Any) -> Any:
@@ -146,7 +148,7 @@ def _quantized_on(tensor: Any, to_gpu: bool) -> Any:
     return torch.ops.aten._to_copy.default(tensor, device=_GPU if to_gpu else torch.device("cpu"))
 
 
-def _is_gpu(device: Any) -> bool:
+def is_gpu(device: Any) -> bool:
     """Whether an argument names the GPU."""
     if isinstance(device, torch.device):
         return bool(device.type == "cuda")
@@ -173,6 +175,7 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
             torch.Tensor.to: self._to,
             torch.Tensor.cuda: self._cuda,
             torch.Tensor.cpu: self._cpu,
+            torch.Tensor.type: self._type,
             torch.Tensor.pin_memory: lambda args, options: args[0],
             torch.Tensor.is_pinned: lambda args, options: False,
             torch.Tensor.record_stream: lambda args, options: None,
@@ -198,12 +201,16 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
         self._warners[torch.nn.functional.gumbel_softmax] = "gumbel_softmax"
         self._droppers = _droppers()
         self._factories = {getattr(torch, name) for name in _FACTORIES}
+        self._constructors = _device_constructors()
+        self.is_default = False  # torch.set_default_device() has named the GPU
         self._other_factories = {getattr(torch, name): name for name in _OTHER_FACTORIES}
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         options = kwargs or {}
+        if self.is_default and func in self._constructors and options.get("device") is None:
+            options = {**options, "device": _GPU}
         handler = self._handlers.get(func)
         if handler is not None:
             return handler(args, options)
@@ -224,7 +231,7 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
 
     def _made(self, func: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """What a factory makes."""
-        on_gpu = _is_gpu(options.get("device"))
+        on_gpu = is_gpu(options.get("device"))
         if on_gpu and func in self._other_factories:
             warn_of_cpu_draw(self._other_factories[func])
         result = _blank(func, func(*args, **_on_cpu(options)))
@@ -241,13 +248,13 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
 
     def _to(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         tensor = args[0]
-        named = next((one for one in (*args[1:2], options.get("device")) if _is_gpu(one) or _is_cpu(one)), None)
+        named = next((one for one in (*args[1:2], options.get("device")) if is_gpu(one) or _is_cpu(one)), None)
         if _is_quantized(tensor):
             is_plain_move = named is not None and options.get("dtype") is None and len(args) <= 2
-            return _quantized_on(tensor, _is_gpu(named)) if is_plain_move else tensor.to(*args[1:], **_on_cpu(options))
-        args = tuple(torch.device("cpu") if i and _is_gpu(one) else one for i, one in enumerate(args))
+            return _quantized_on(tensor, is_gpu(named)) if is_plain_move else tensor.to(*args[1:], **_on_cpu(options))
+        args = tuple(torch.device("cpu") if i and is_gpu(one) else one for i, one in enumerate(args))
         result = tensor.to(*args[1:], **_on_cpu(options))
-        return _beside(result, args) if named is None else _moved(tensor, result, _is_gpu(named))
+        return _beside(result, args) if named is None else _moved(tensor, result, is_gpu(named))
 
     def _cuda(self, args: tuple[Any, ...], _options: dict[str, Any]) -> Any:
         tensor = args[0]
@@ -261,10 +268,27 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
             return _quantized_on(tensor, False)
         return _moved(tensor, tensor.cpu(*args[1:], **options), False)
 
+    def _type(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """A tensor as another type, which may be one on the GPU; or the name of its own."""
+        wanted = args[1] if len(args) > 1 else options.get("dtype")
+        if wanted is None:
+            on_gpu = self._device_of(args[:1], {}).type == "cuda"
+            return args[0].type().replace("torch.", "torch.cuda.") if on_gpu else args[0].type()
+        name = (
+            wanted
+            if isinstance(wanted, str)
+            else f"{wanted.__module__}.{wanted.__name__}"
+            if isinstance(wanted, type)
+            else ""
+        )
+        if not name.startswith("torch.cuda."):
+            return _beside(args[0].type(wanted), args)
+        return self._cuda((args[0].to(getattr(torch, name.rsplit(".", 1)[1]).dtype),), {})
+
     def _like(self, func: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
         def like(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
             named = options.get("device")
-            mark = _mark(args[0]) if named is None else _is_gpu(named) or (False if _is_cpu(named) else None)
+            mark = _mark(args[0]) if named is None else is_gpu(named) or (False if _is_cpu(named) else None)
             result = _blank(func, func(*args, **_on_cpu(options)))
             return result if mark is None else _marked(result, mark)
 
@@ -290,7 +314,7 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
         low, high = options.pop("from", low), options.pop("to", high)
         own = self._generator_of(tensor, options)
         if own is None or not draw_uniform(own, tensor, float(low), float(high)):
-            tensor.uniform_(low, high, generator=_own(options))
+            tensor.uniform_(low, high, generator=options.get("generator"))
         return tensor
 
     def _normal(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -299,7 +323,7 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
     def _normal_into(self, tensor: Any, mean: float = 0.0, std: float = 1.0, **options: Any) -> Any:
         own = self._generator_of(tensor, options)
         if own is None or not draw_normal(own, tensor, float(mean), float(std)):
-            tensor.normal_(mean, std, generator=_own(options))
+            tensor.normal_(mean, std, generator=options.get("generator"))
         return tensor
 
     def _init_uniform(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -336,7 +360,7 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
 
         def draw(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
             named = options.get("device")
-            on_gpu = _is_gpu(named) if named is not None else name.endswith("_like") and is_on_gpu(args[0])
+            on_gpu = is_gpu(named) if named is not None else name.endswith("_like") and is_on_gpu(args[0])
             given = options.get("generator")
             if not on_gpu:
                 result = func(*args, **options)
@@ -344,16 +368,16 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
                 is_default = named is None and (is_on_cpu(args[0]) if is_like else self._pretends)
                 return _marked(result, False) if _is_cpu(named) or is_default else result
             empty = torch.empty_like if name.endswith("_like") else torch.empty
-            rest = {key: value for key, value in _on_cpu(options).items() if key != "generator"}
-            result = _marked(empty(*args, **{**rest, "requires_grad": False}))
+            rest = _on_cpu({**options, "requires_grad": False})
+            result = _marked(empty(*args, **{key: value for key, value in rest.items() if key != "generator"}))
             if not fill(given if isinstance(given, CudaGenerator) else self._generator, result, *_BOUNDS):
-                result.copy_(func(*args, **{**rest, "requires_grad": False}))
+                result.copy_(func(*args, **rest))
             return result.requires_grad_(bool(options.get("requires_grad", False)))
 
         return draw
 
     def _torch_normal(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        if _is_gpu(options.get("device")) and len(args) == 3:
+        if is_gpu(options.get("device")) and len(args) == 3:
             empty = _marked(torch.empty(args[2], **{k: v for k, v in _on_cpu(options).items() if k != "generator"}))
             return self._normal_into(empty, float(args[0]), float(args[1]), generator=options.get("generator"))
         if any(is_on_gpu(one) for one in args):
@@ -429,16 +453,10 @@ def under(mode: CudaToCpu, function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _own(options: dict[str, Any]) -> Any:
-    """The generator that PyTorch takes: a stand-in of the GPU's is not one."""
-    given = options.get("generator")
-    return None if isinstance(given, CudaGenerator) else given
-
-
 def _on_cpu(options: dict[str, Any]) -> dict[str, Any]:
     """The options without the GPU and without memory that is pinned for it."""
     changed = dict(options)
-    if _is_gpu(changed.get("device")):
+    if is_gpu(changed.get("device")):
         changed["device"] = torch.device("cpu")
     if changed.get("pin_memory"):
         changed["pin_memory"] = False

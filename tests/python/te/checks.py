@@ -283,6 +283,117 @@ def a_noop_flag_leaves_all_as_it_is() -> None:
     assert before != [words(kept._data), words(kept._transpose), words(kept._scale_inv), words(amax)]
 
 
+def packed_sequences_move_as_they_should() -> None:
+    """Of small examples that were worked out by hand: two sequences of 4 and 8 tokens, and pages of two tokens."""
+    import torch
+    import transformer_engine_torch as tex
+
+    ends = torch.tensor([0, 4, 12], dtype=torch.int32)
+    tokens = torch.arange(12.0).repeat(4, 1).t().contiguous()
+    # On two ranks a sequence has four chunks: rank 0 has the first one and the last one.
+    of_ranks = [[0, 3, 4, 5, 10, 11], [1, 2, 6, 7, 8, 9]]
+    for rank, wanted in enumerate(of_ranks):
+        found = tex.thd_get_partitioned_indices(ends, 12, 2, rank)
+        assert found.tolist() == wanted and found.dtype == torch.int32
+    in_ranks = tex.thd_sequence_order_to_cp_rank_order(tokens, ends, 2, 12)
+    assert in_ranks[:, 0].tolist() == of_ranks[0] + of_ranks[1]
+    assert torch.equal(tex.thd_cp_rank_order_to_sequence_order(in_ranks, ends, 2, 12), tokens)
+    by_head = tokens.view(12, 2, 2)
+    for half, wanted in ((0, [0, 1, 4, 5, 6, 7]), (1, [2, 3, 8, 9, 10, 11])):
+        assert tex.thd_read_half_tensor(by_head, ends, half)[:, 0, 0].tolist() == wanted
+        both = tex.thd_read_half_tensor(torch.stack((by_head, -by_head)), ends, half)
+        assert both[1, :, 1, 1].tolist() == [-one for one in wanted]
+    packed = tex.thd_read_second_half_lse(torch.arange(24.0).view(2, 12), ends, True, 7)
+    assert packed.tolist() == [[2, 3, 8, 9, 10, 11, 0], [14, 15, 20, 21, 22, 23, 0]]
+    padded = tex.thd_read_second_half_lse(torch.arange(16.0).view(2, 1, 8), ends, False, 4)
+    assert padded.tolist() == [[[2, 3, 0, 0]], [[12, 13, 14, 15]]]
+    out = torch.full_like(tokens, -1)
+    tex.thd_copy_valid_tokens_from_per_split_to_rank_local(
+        out, tokens, ends, torch.tensor([0, 3, 5], dtype=torch.int32)
+    )
+    assert out[:, 0].tolist() == [0, 1, 2, -1, 4, 5, -1, -1, -1, -1, -1, -1]
+    rows = tex.convert_thd_to_bshd(by_head, ends, 2, 9)
+    assert rows[:, :, 0, 0].tolist() == [[0, 1, 2, 3, 0, 0, 0, 0, 0], [4, 5, 6, 7, 8, 9, 10, 11, 0]]
+    assert torch.equal(tex.convert_bshd_to_thd(rows, ends, 12), by_head)
+
+
+def new_tokens_go_to_the_cache() -> None:
+    """In pages, and by the place of a sequence, of each layout; the caches were worked out by hand."""
+    import torch
+    import transformer_engine_torch as tex
+
+    def added(layout, new, cache, table, is_non_paged, sizes):
+        """Two sequences have 1 and 2 earlier tokens, and 2 and 1 new ones: 10, 11 and 20. 99 is padding."""
+        keys = torch.tensor(new).view(*sizes, 1, 1).to(torch.bfloat16)
+        cached = torch.tensor(cache).unsqueeze(-1).unsqueeze(-1).to(torch.bfloat16)
+        values = -cached.clone()
+        tex.copy_to_kv_cache(
+            keys, -keys, cached, values, torch.tensor(table, dtype=torch.int32),
+            torch.tensor([0, 2, 3], dtype=torch.int32), torch.tensor([0, 3, 6], dtype=torch.int32),
+            getattr(tex.NVTE_QKV_Format, f"NVTE_{layout}"), 2, 2, 4, 1 if len(cache[0]) == 4 else 2, is_non_paged,
+        )  # fmt: skip
+        assert torch.equal(values, -cached)
+        return cached[:, :, 0, 0].tolist()
+
+    layouts = {"BSHD": ([10, 11, 20, 99], (2, 2)), "SBHD": ([10, 20, 11, 99], (2, 2)), "THD": ([10, 11, 20], (3,))}
+    for layout, (new, sizes) in layouts.items():
+        pages = [[0, 0], [2, 3], [0, 0], [1, 0]]  # the first sequence is in pages 3 and 0, the second one in 1 and 2
+        found = added(layout, new, pages, [[3, 0], [1, 2]], False, sizes)
+        assert found == [[11, 0], [2, 3], [20, 0], [1, 10]], (layout, found)
+        places = [[7, 7, 7, 7], [1, 0, 0, 0], [2, 3, 0, 0]]  # they were the second and the third sequence
+        found = added(layout, new, places, [1, 2], True, sizes)
+        assert found == [[1, 10, 11, 7], [2, 3, 20, 0], [2, 3, 0, 0]], (layout, found)
+
+
+def programs_may_ask_for_the_gpu_in_other_ways() -> None:
+    """By a default device, generators, types of tensors, events, profilers; what PyTorch gives in tuples is there, too."""
+    import fp8lab
+    import torch
+    from fp8lab.te import _mode
+
+    facts = {"sms": torch.cuda.get_device_properties(0).multi_processor_count, "blocks_per_sm": 8}
+    generator = torch.Generator(device="cuda").manual_seed(3)
+    assert isinstance(generator, torch.Generator) and isinstance(torch.Generator(), torch.Generator)
+    found = torch.rand(40, device="cuda", generator=generator)
+    assert words(found) == words(fp8lab.torch_cuda_uniform(40, seed=3, **facts))
+    torch.set_default_device("cuda")
+    try:
+        assert torch.get_default_device() == torch.device("cuda", 0)
+        torch.manual_seed(5)
+        assert words(torch.rand(40)) == words(fp8lab.torch_cuda_uniform(40, seed=5, **facts))
+        assert _mode.is_on_gpu(torch.zeros(3)) and _mode.is_on_cpu(torch.zeros(3, device="cpu"))
+    finally:
+        torch.set_default_device(None)
+    assert torch.get_default_device() == torch.device("cpu") and not _mode.is_on_gpu(torch.zeros(3))
+    halves = torch.cuda.HalfTensor([1, 2])
+    assert _mode.is_on_gpu(halves) and halves.dtype is torch.float16
+    moved = torch.zeros(3).type(torch.cuda.FloatTensor)
+    assert _mode.is_on_gpu(moved) and _mode.is_on_gpu(torch.zeros(3).type("torch.cuda.LongTensor"))
+    assert torch.zeros(3).type() == "torch.FloatTensor" and torch.zeros(3).type(torch.int8).dtype is torch.int8
+    assert torch.equal(torch.range(0, 3, device=0), torch.arange(4.0)) and _mode.is_on_gpu(torch.range(0, 3, device=0))
+    weight = torch.ones(4, 2, device="cuda", requires_grad=True)
+    several = (*weight.max(0), *weight.split(2), *torch.autograd.grad((2 * weight).sum(), weight))
+    assert len(several) == 5 and all(_mode.is_on_gpu(one) for one in several)
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    torch.cuda.current_stream().record_event(end)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert 0 <= begin.elapsed_time(end) < 1e5 and 0 <= begin.elapsed_time(end) < 1e5
+    assert len(told) == 1 and "time of the CPU" in str(told[0].message)
+    torch.cuda.cudart().cudaProfilerStart()
+    torch.cuda.profiler.stop()
+    for refused, call in (
+        ("memory_snapshot", torch.cuda.memory_snapshot),
+        ("current_blas_handle", torch.cuda.current_blas_handle),
+    ):
+        try:
+            call()
+            raise AssertionError(refused)
+        except NotImplementedError as error:
+            assert f"{refused} is not provided by fp8lab.te" in str(error)
+
+
 def draws_on_cuda_are_the_gpus() -> None:
     """rand, randn, uniform_, normal_ and what is made of them, one after the other from one seed."""
     import fp8lab
@@ -1399,7 +1510,8 @@ CHECKS = {
         **_of(the_extra_state_goes_both_ways, "first", "second"),
         **_all(
             linear_without_bias, linear_in_high_precision, gradients_accumulate_into_main_grad,
-            a_noop_flag_leaves_all_as_it_is, draws_on_cuda_are_the_gpus, a_uniform_draw_has_bounds_of_its_type,
+            a_noop_flag_leaves_all_as_it_is, packed_sequences_move_as_they_should, new_tokens_go_to_the_cache,
+            programs_may_ask_for_the_gpu_in_other_ways, draws_on_cuda_are_the_gpus, a_uniform_draw_has_bounds_of_its_type,
             a_modules_weights_are_the_gpus, the_generators_state_is_kept_and_restored, draws_on_the_cpu_are_pytorchs,
             other_draws_warn_by_name, draws_beside_what_was_computed_are_the_gpus, figures_of_memory_have_the_usual_names,
             programs_may_have_functions_compiled, tensors_move_as_copies, only_transformer_engine_sees_a_gpu, the_device_answers,
