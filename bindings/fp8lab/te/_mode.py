@@ -231,6 +231,8 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
 
     def _made(self, func: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """What a factory makes."""
+        if isinstance(func, torch._ops.OpOverload) and args and _is_quantized(args[0]):
+            return func(*args, **options)  # Transformer Engine's own code makes it, which sees the GPU
         on_gpu = is_gpu(options.get("device"))
         if on_gpu and func in self._other_factories:
             warn_of_cpu_draw(self._other_factories[func])

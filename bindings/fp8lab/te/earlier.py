@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of the extension as releases until 2.2 have them, where those of later ones have other arguments."""
+"""Functions of the extension and of Triton kernels as earlier releases have them, with other arguments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import fp8lab
-from fp8lab.te import ropes
+from fp8lab.te import permutes, ropes
 from fp8lab.te.quantize import quantize
 from fp8lab.te.tensors import matrix
 
@@ -19,7 +19,10 @@ EXPORTED = (
     "fused_rope_forward",
     "fused_rope_thd_backward",
     "fused_rope_thd_forward",
+    "permute_with_mask_map",
     "rowwise_swizzle",
+    "unpermute_with_mask_map",
+    "unpermute_with_mask_map_bwd_with_merging_probs",
 )
 __all__ = [*EXPORTED]
 
@@ -72,3 +75,44 @@ def fused_rope_thd_forward(input: Any, cu_seqlens: Any, freqs: Any, cp_size: int
 def fused_rope_thd_backward(output_grads: Any, cu_seqlens: Any, freqs: Any, cp_size: int, cp_rank: int) -> Any:
     """Its gradient."""
     return ropes.fused_rope_backward(output_grads, freqs, None, "thd", False, cu_seqlens, cp_size, cp_rank)
+
+
+# --- rows that go to experts by a mask, without offsets of padding ----------------------------------------------------
+
+
+def permute_with_mask_map(
+    inp: Any, row_id_map: Any, probs: Any, scale: Any, num_tokens: int, num_experts: int, num_out_tokens: int,
+    hidden_size: int, scale_hidden_dim: int | None,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """The rows in the order of experts, their scales and their probabilities."""
+    return permutes.permute_with_mask_map(
+        inp, row_id_map, probs, scale, None, num_tokens, num_experts, num_out_tokens, hidden_size, scale_hidden_dim
+    )
+
+
+def unpermute_with_mask_map(
+    inp: Any, row_id_map: Any, merging_probs: Any, permuted_probs: Any, num_tokens: int, num_experts: int,
+    hidden_size: int,
+) -> tuple[Any, Any]:  # fmt: skip
+    """The sum of each token's rows, and the probabilities of the rows."""
+    return permutes.unpermute_with_mask_map(
+        inp, row_id_map, merging_probs, permuted_probs, None, num_tokens, num_experts, hidden_size
+    )
+
+
+def unpermute_with_mask_map_bwd_with_merging_probs(
+    fwd_output_grad: Any, row_id_map: Any, fwd_input: Any, merging_probs: Any, num_tokens: int, num_experts: int,
+    num_out_tokens: int, hidden_size: int,
+) -> tuple[Any, Any]:  # fmt: skip
+    """The gradients of the rows and of the probabilities."""
+    return permutes.unpermute_with_mask_map_bwd_with_merging_probs(
+        fwd_output_grad,
+        row_id_map,
+        fwd_input,
+        merging_probs,
+        None,
+        num_tokens,
+        num_experts,
+        num_out_tokens,
+        hidden_size,
+    )

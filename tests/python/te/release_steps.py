@@ -154,6 +154,8 @@ def main(device: str) -> None:
     for form in FORMS[transformer_engine.__version__] if device == "h100" else ():
         cases[f"the {form} form of an extra state"] = lambda form=form: checks.the_extra_state_goes_both_ways(form)
     cases["FP8 weights"] = keeps_fp8_weights
+    if transformer_engine.__version__ == "2.10.0":
+        cases["rows that go to experts by a mask"] = lambda: checks.rows_go_to_experts_by_a_mask("bfloat16")
     if hasattr(recipes, "_OverrideLinearPrecision") and device == "h100":
         cases["override_linear_precision"] = wgrad_in_high_precision
         cases["accelerate 1.10.1"] = under_accelerate

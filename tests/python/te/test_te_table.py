@@ -75,11 +75,15 @@ def used_by(package: Path) -> tuple[set[str], set[str]]:
     return used | (passed_on - own), operators
 
 
+def package_of(release: str) -> Path:
+    return folder() if release == fp8lab.te.releases()[0] else folder_of(release) / "transformer_engine"
+
+
 @without_transformer_engine
 @pytest.mark.parametrize("release", sampled(fp8lab.te.releases(), 4))
 def test_the_table_has_every_name_that_the_wheel_uses_and_no_other(release: str) -> None:
     newest = fp8lab.te.releases()[0]
-    used, operators = used_by(folder() if release == newest else folder_of(release) / "transformer_engine")
+    used, operators = used_by(package_of(release))
     table = {one.name for one in fp8lab.te.functions(release) if not one.module}
     assert used - table == set(), "used by the wheel, and not in the table"
     assert table - used <= NOT_OF_PYTHON, "in the table, and not used by the wheel"
@@ -88,14 +92,16 @@ def test_the_table_has_every_name_that_the_wheel_uses_and_no_other(release: str)
 
 
 @without_transformer_engine
-def test_functions_over_triton_kernels_are_the_wheels_with_its_arguments() -> None:
+@pytest.mark.parametrize("release", ["2.20.2", "2.10.0"])
+def test_functions_over_triton_kernels_are_the_wheels_with_its_arguments(release: str) -> None:
     """Of each module of which one is provided all are, and each has the arguments of the wheel's."""
     import importlib
 
-    table = [one for one in fp8lab.te.functions() if one.module.startswith("triton.")]
+    table = [one for one in fp8lab.te.functions(release) if one.module.startswith("triton.")]
     assert {one.module for one in table} >= {"triton.permutation"}
+    package = package_of(release)
     for module in {one.module for one in table}:
-        tree = ast.parse(Path(folder(), "pytorch", *module.split(".")).with_suffix(".py").read_text(encoding="utf-8"))
+        tree = ast.parse(Path(package, "pytorch", *module.split(".")).with_suffix(".py").read_text(encoding="utf-8"))
         functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
         wheels = {node.name: node for node in functions if not node.name.startswith("_")}
         own = {one.name: one for one in table if one.module == module}
