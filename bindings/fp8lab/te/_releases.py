@@ -40,6 +40,8 @@ class Release:
     """The members of an enumeration, which the newest release compares with its own."""
     activation_amax_is_wide: bool = True
     """Whether current scaling after an activation takes the amax of the unrounded result."""
+    writes_what_a_tensor_has: bool = False
+    """Whether a cast into a tensor writes the buffers that it has, whatever the usages of the quantizer are."""
     quantizer_defaults: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     """Attributes of the newest release's quantizers that this one does not know, and what it does."""
     tensor_defaults: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)

@@ -58,13 +58,18 @@ def _swizzled(scales: Any, across: Any) -> Any:
 
 
 def fused_rope_forward(input: Any, freqs: Any, transpose_output_memory: bool) -> Any:
-    """Of (sequence, batch, heads, columns); where the result lies in memory is left as it is."""
-    return ropes.fused_rope_forward(input, freqs, None, "sbhd", False, None, 1, 0)
+    """Of (sequence, batch, heads, columns); with the flag the batch comes first in memory."""
+    return _in_memory(ropes.fused_rope_forward(input, freqs, None, "sbhd", False, None, 1, 0), transpose_output_memory)
+
+
+def _in_memory(result: Any, is_batch_first: bool) -> Any:
+    return result.transpose(0, 1).contiguous().transpose(0, 1) if is_batch_first else result
 
 
 def fused_rope_backward(output_grads: Any, freqs: Any, transpose_output_memory: bool) -> Any:
     """Its gradient."""
-    return ropes.fused_rope_backward(output_grads, freqs, None, "sbhd", False, None, 1, 0)
+    made = ropes.fused_rope_backward(output_grads, freqs, None, "sbhd", False, None, 1, 0)
+    return _in_memory(made, transpose_output_memory)
 
 
 def fused_rope_thd_forward(input: Any, cu_seqlens: Any, freqs: Any, cp_size: int, cp_rank: int) -> Any:

@@ -22,6 +22,7 @@ from fp8lab.te._functions import refuse
 from fp8lab.te._observers import OBSERVERS
 from fp8lab.te._releases import NEWEST, installed_release
 from fp8lab.te.tensors import (
+    as_the_tensor_has,
     element_type,
     format_name,
     fuses_hadamard,
@@ -74,7 +75,11 @@ def quantize_as(
     tensor: Any, quantizer: Any, dtype: torch.dtype, output: Any = None, noop: Any = None, amax: float | None = None
 ) -> Any:
     """The same of a tensor whose nominal type may be another; ``amax`` takes the place of the tensor's own."""
-    result = new_tensor(quantizer, tensor.shape, dtype) if output is None else prepared(quantizer, output)
+    if output is None:
+        result = new_tensor(quantizer, tensor.shape, dtype)
+    else:
+        quantizer = as_the_tensor_has(quantizer, output)
+        result = prepared(quantizer, output)
     is_noop = noop is not None and noop.numel() > 0 and float(noop) == 1.0
     if tensor.numel() and not is_noop:
         kind = kind_of_quantizer(quantizer)

@@ -7,6 +7,7 @@ pytorch/csrc/quantizer.cpp (2.20).
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import math
@@ -23,6 +24,7 @@ from fp8lab.te._releases import installed_release
 __all__ = [
     "Codes",
     "as_tensor",
+    "as_the_tensor_has",
     "classes",
     "element_type",
     "format_name",
@@ -314,6 +316,20 @@ def _made(kind: Any, fields: dict[str, Any], **given: Any) -> Any:
 
 
 # --- tensors that are there already -----------------------------------------------------------------------------------
+
+
+def as_the_tensor_has(quantizer: Any, tensor: Any) -> Any:
+    """The quantizer, with the usages of a tensor's buffers where the release goes by these."""
+    if not installed_release().writes_what_a_tensor_has:
+        return quantizer
+    own = copy.copy(quantizer)
+    if family_of(kind_of_quantizer(quantizer)) == "float8":
+        own.rowwise_usage = tensor._data is not None
+        own.columnwise_usage = tensor._transpose is not None and not tensor._transpose_invalid
+    else:
+        own.rowwise_usage = tensor._rowwise_data is not None
+        own.columnwise_usage = tensor._columnwise_data is not None
+    return own
 
 
 def prepared(quantizer: Any, tensor: Any) -> Any:

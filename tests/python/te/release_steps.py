@@ -145,6 +145,32 @@ def under_accelerate() -> None:
         assert checks.words(by_hand.grad) == checks.words(by_accelerate.grad)
 
 
+def casts_into_what_a_tensor_has() -> None:
+    """Until 2.2 a cast writes the buffers of its output, whatever the quantizer would make."""
+    import transformer_engine_torch as tex
+
+    quantizer = te.tensor.float8_tensor.Float8Quantizer(torch.ones(1), torch.zeros(1), tex.DType.kFloat8E4M3)
+    tensor = quantizer(checks.drawn(1, 32, 64, "float32"))
+    assert tensor._transpose is not None
+    quantizer.set_usage(columnwise=False)
+    quantizer.update_quantized(checks.drawn(2, 32, 64, "float32"), tensor)
+    assert not tensor._transpose_invalid and checks.words(tensor._transpose) == checks.words(tensor._data.t())
+
+
+def rope_lies_in_memory_as_asked() -> None:
+    """The batch comes first where the flag says so, and the values are those of the other order."""
+    import transformer_engine_torch as tex
+
+    x, freqs = (
+        checks.drawn(1, 6 * 3, 2 * 8, "float32").view(6, 3, 2, 8),
+        checks.drawn(2, 6, 8, "float32").view(6, 1, 1, 8),
+    )
+    for function in (tex.fused_rope_forward, tex.fused_rope_backward):
+        plain, other = function(x, freqs, False), function(x, freqs, True)
+        assert plain.is_contiguous() and other.transpose(0, 1).is_contiguous()
+        assert checks.words(plain) == checks.words(other)
+
+
 def main(device: str) -> None:
     cases = {}
     for recipe in (name for name in LINEAR[device] if hasattr(recipes, name)):
@@ -154,6 +180,10 @@ def main(device: str) -> None:
     for form in FORMS[transformer_engine.__version__] if device == "h100" else ():
         cases[f"the {form} form of an extra state"] = lambda form=form: checks.the_extra_state_goes_both_ways(form)
     cases["FP8 weights"] = keeps_fp8_weights
+    if transformer_engine.__version__ == "2.2.0":
+        cases["rope in memory"] = rope_lies_in_memory_as_asked
+        if device == "h100":
+            cases["casts into what a tensor has"] = casts_into_what_a_tensor_has
     if transformer_engine.__version__ == "2.10.0":
         cases["rows that go to experts by a mask"] = lambda: checks.rows_go_to_experts_by_a_mask("bfloat16")
     if hasattr(recipes, "_OverrideLinearPrecision") and device == "h100":
