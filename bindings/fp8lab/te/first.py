@@ -14,11 +14,10 @@ from typing import Any
 import torch
 
 import fp8lab
-from fp8lab.te import enums, state
+from fp8lab.te import enums, norms, state
 from fp8lab.te._functions import refuse
 from fp8lab.te.gemm import product_into
 from fp8lab.te.layouts import fp8_transpose
-from fp8lab.te.norms import layernorm_fwd, rmsnorm_fwd
 from fp8lab.te.operators import as_tensor, operators, options
 from fp8lab.te.quantize import bias_gradient, threads, write_delayed
 from fp8lab.te.tensors import Codes, element_type, format_name, matrix, rounded
@@ -29,9 +28,9 @@ EXPORTED = (
     "cast_from_fp8_ts", "cast_to_fp8_noalloc_ts", "cast_to_fp8_ts", "fp8_transpose_noalloc",
     "fp8_transpose_noalloc_noop", "fused_amax_and_scale_update_after_reduction", "fused_cast_transpose_bgrad",
     "fused_cast_transpose_bgrad_dgelu", "fused_cast_transpose_noop", "fused_dswiglu_cast_transpose",
-    "fused_multi_cast_transpose_alloc", "layernorm_fwd_fp8", "layernorm_fwd_fp8_inf_ts", "layernorm_fwd_fp8_noalloc",
-    "layernorm_fwd_inf_ts", "layernorm_fwd_noalloc", "rmsnorm_fwd_fp8", "rmsnorm_fwd_fp8_inf_ts",
-    "rmsnorm_fwd_fp8_noalloc", "rmsnorm_fwd_inf_ts", "rmsnorm_fwd_noalloc", "te_gemm_ts",
+    "fused_multi_cast_transpose_alloc", "layernorm_fwd", "layernorm_fwd_fp8", "layernorm_fwd_fp8_inf_ts",
+    "layernorm_fwd_fp8_noalloc", "layernorm_fwd_inf_ts", "layernorm_fwd_noalloc", "rmsnorm_fwd", "rmsnorm_fwd_fp8",
+    "rmsnorm_fwd_fp8_inf_ts", "rmsnorm_fwd_fp8_noalloc", "rmsnorm_fwd_inf_ts", "rmsnorm_fwd_noalloc", "te_gemm_ts",
 )  # fmt: skip
 __all__ = [*EXPORTED]
 
@@ -191,11 +190,11 @@ def fused_dswiglu_cast_transpose(
 
 
 def _layernorm(input: Any, weight: Any, bias: Any, eps: float, otype: Any, zero_centered_gamma: bool) -> list[Any]:
-    return layernorm_fwd(input, weight, bias, eps, None, None, otype, 0, zero_centered_gamma)
+    return norms.layernorm_fwd(input, weight, bias, eps, None, None, otype, 0, zero_centered_gamma)
 
 
 def _rmsnorm(input: Any, weight: Any, eps: float, otype: Any, zero_centered_gamma: bool) -> list[Any]:
-    made, _, rsigma = rmsnorm_fwd(input, weight, eps, None, None, otype, 0, zero_centered_gamma)
+    made, _, rsigma = norms.rmsnorm_fwd(input, weight, eps, None, None, otype, 0, zero_centered_gamma)
     return [made, rsigma]
 
 
@@ -229,10 +228,17 @@ def layernorm_fwd_fp8_inf_ts(
     return slots.cast(wide, _codes(*input.shape))
 
 
+def layernorm_fwd(
+    input: Any, weight: Any, bias: Any, eps: float, sm_margin: int, zero_centered_gamma: bool
+) -> list[Any]:
+    """The norm in the input's type, and each row's mean and reciprocal deviation."""
+    return _layernorm(input, weight, bias, eps, input.dtype, zero_centered_gamma)
+
+
 def layernorm_fwd_noalloc(
     input: Any, weight: Any, bias: Any, ln_out: Any, eps: float, sm_margin: int, zero_centered_gamma: bool
 ) -> list[Any]:
-    """The norm in the input's type."""
+    """The same into a tensor that is given."""
     made, *rest = _layernorm(input, weight, bias, eps, input.dtype, zero_centered_gamma)
     return [ln_out.detach().copy_(made), *rest]
 
@@ -273,10 +279,15 @@ def rmsnorm_fwd_fp8_inf_ts(
     return slots.cast(_rmsnorm(input, weight, eps, torch.float32, zero_centered_gamma)[0], _codes(*input.shape))
 
 
+def rmsnorm_fwd(input: Any, weight: Any, eps: float, sm_margin: int, zero_centered_gamma: bool) -> list[Any]:
+    """The norm in the input's type, and each row's reciprocal deviation."""
+    return [*_rmsnorm(input, weight, eps, input.dtype, zero_centered_gamma)]
+
+
 def rmsnorm_fwd_noalloc(
     input: Any, weight: Any, ln_out: Any, eps: float, sm_margin: int, zero_centered_gamma: bool
 ) -> list[Any]:
-    """The norm in the input's type."""
+    """The same into a tensor that is given."""
     made, rsigma = _rmsnorm(input, weight, eps, input.dtype, zero_centered_gamma)
     return [ln_out.detach().copy_(made), rsigma]
 

@@ -221,9 +221,15 @@ def thd_read_half_tensor(tensor: Any, cu_seqlens: Any, half_idx: int) -> Any:
     return made
 
 
-def thd_read_second_half_lse(lse: Any, cu_seqlens: Any, lse_packed: bool, second_half_lse_seqlen: int) -> Any:
-    """The second half of each sequence of (heads, tokens), or of (batch, heads, tokens); zeros behind it."""
-    halves, length = _halves(cu_seqlens), int(second_half_lse_seqlen)
+def thd_read_second_half_lse(
+    lse: Any, cu_seqlens: Any, lse_packed: bool, second_half_lse_seqlen: int | None = None
+) -> Any:
+    """The second half of each sequence of (heads, tokens), or of (batch, heads, tokens); zeros behind it.
+
+    Transformer Engine 1 has no length: it is half of the tokens.
+    """
+    halves = _halves(cu_seqlens)
+    length = lse.shape[-1] // 2 if second_half_lse_seqlen is None else int(second_half_lse_seqlen)
     if lse_packed:
         made = torch.zeros(lse.shape[0], length, dtype=lse.dtype)
         for i, j in zip(halves, halves[1:]):

@@ -171,6 +171,21 @@ def rope_lies_in_memory_as_asked() -> None:
         assert checks.words(plain) == checks.words(other)
 
 
+def norms_stand_alone() -> None:
+    """The modules of norms, whose functions of the extension take no quantizer in Transformer Engine 1."""
+    import fp8lab
+
+    x, gradient = checks.drawn(1, 32, SIZE, "bfloat16"), checks.drawn(2, 32, SIZE, "bfloat16")
+    for module, function in ((te.LayerNorm, "layernorm"), (te.RMSNorm, "rmsnorm")):
+        norm, own = module(SIZE, params_dtype=torch.bfloat16), x.clone().requires_grad_()
+        y = norm(own)
+        y.backward(gradient)
+        parameters = [one.detach() for one in norm.parameters()]
+        made, *saved = getattr(fp8lab.operators, function)(x, *parameters, out_dtype="bfloat16")
+        of_x = getattr(fp8lab.operators, f"{function}_backward")(gradient, x, *saved, parameters[0])[0]
+        assert checks.words(y) == made.tobytes() and checks.words(own.grad) == of_x.tobytes()
+
+
 def main(device: str) -> None:
     cases = {}
     for recipe in (name for name in LINEAR[device] if hasattr(recipes, name)):
@@ -180,6 +195,7 @@ def main(device: str) -> None:
     for form in FORMS[transformer_engine.__version__] if device == "h100" else ():
         cases[f"the {form} form of an extra state"] = lambda form=form: checks.the_extra_state_goes_both_ways(form)
     cases["FP8 weights"] = keeps_fp8_weights
+    cases["norms alone"] = norms_stand_alone
     if transformer_engine.__version__ == "2.2.0":
         cases["rope in memory"] = rope_lies_in_memory_as_asked
         if device == "h100":

@@ -2,11 +2,14 @@
 """The table of the extension's names is that of the wheel's Python."""
 
 import ast
+import importlib
 import inspect
+import re
 from pathlib import Path
 
 import fp8lab.te
 import pytest
+import repositories
 from installed import folder, folder_of, without_transformer_engine
 from sampled import sampled
 
@@ -95,8 +98,6 @@ def test_the_table_has_every_name_that_the_wheel_uses_and_no_other(release: str)
 @pytest.mark.parametrize("release", ["2.20.2", "2.10.0"])
 def test_functions_over_triton_kernels_are_the_wheels_with_its_arguments(release: str) -> None:
     """Of each module of which one is provided all are, and each has the arguments of the wheel's."""
-    import importlib
-
     table = [one for one in fp8lab.te.functions(release) if one.module.startswith("triton.")]
     assert {one.module for one in table} >= {"triton.permutation"}
     package = package_of(release)
@@ -109,6 +110,44 @@ def test_functions_over_triton_kernels_are_the_wheels_with_its_arguments(release
         for name, one in own.items():
             function = getattr(importlib.import_module(f"fp8lab.te.{one.family}"), name)
             assert list(inspect.signature(function).parameters) == [arg.arg for arg in wheels[name].args.args], name
+
+
+#: The commit of each release, of the newest one the nearest.
+COMMITS = {"2.20.2": "d0067d0da6cb01811b8072a7d304f0e00344ce2b", "2.10.0": "v2.10", "2.2.0": "v2.2", "1.13.0": "v1.13"}
+
+
+def arguments_of(declarations: str) -> dict[str, int]:
+    """How many arguments the functions of a C++ header take, by name."""
+    found = {}
+    text = re.sub(r"//[^\n]*", "", declarations)
+    for name, arguments in re.findall(r"\b(\w+)\(([^;{}]*)\)\s*;", text):
+        while re.search(r"<[^<>]*>|\([^()]*\)", arguments):
+            arguments = re.sub(r"<[^<>]*>|\([^()]*\)", "", arguments)
+        found[name] = arguments.count(",") + 1 if arguments.strip() else 0
+    return found
+
+
+@without_transformer_engine
+@pytest.mark.parametrize("release", fp8lab.te.releases())
+def test_a_function_takes_as_many_arguments_as_the_extension_of_its_release(release: str) -> None:
+    file = f"{COMMITS[release]}:transformer_engine/pytorch/csrc/extensions.h"
+    try:
+        header = repositories.git(repositories.TRANSFORMER_ENGINE, "show", file)
+    except repositories.NoCheckoutError as error:
+        pytest.skip(str(error))
+    declared = arguments_of(header.decode())
+    compared = 0
+    for one in fp8lab.te.functions(release):
+        if one.family in (None, "enums") or one.name not in declared:
+            continue
+        parameters = inspect.signature(getattr(importlib.import_module(f"fp8lab.te.{one.family}"), one.name)).parameters
+        open_ended = any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters.values())
+        named = [each for each in parameters.values() if each.kind is each.POSITIONAL_OR_KEYWORD]
+        least = sum(each.default is each.empty for each in named)
+        most = 99 if open_ended else len(parameters)
+        assert least <= declared[one.name] <= most, f"{one.name} takes {least} to {most}, not {declared[one.name]}"
+        compared += 1
+    assert compared > 40
 
 
 def test_an_unknown_release_is_named() -> None:
