@@ -40,6 +40,14 @@ def run(device, *words):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@exhaustive
+@without_transformer_engine
+def test_nvidias_debug_tools_log_what_casts_lose(tmp_path):
+    path = [folder_of("0.2.2", "nvdlfw_inspect")]
+    done = warm.run("--device", "h100", HERE / "real_debug.py", tmp_path, path=path)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
 #: accelerate's release whose tests of FP8 are the newest ones: they have not changed until 1.15.
 ACCELERATES_TESTS = "v1.14.0"
 
@@ -81,6 +89,38 @@ def numbers(text: str) -> list[str]:
     return re.findall(r"-?\d+\.\d*", text)
 
 
+def wrong_digits(device: str, examples: Path, path=()) -> tuple[list[int], list[tuple[int, str, str]]]:
+    """How many digits each table of the primer has, and those that a device prints otherwise: the table, ours, NVIDIA's."""
+    done = warm.run("--device", device, HERE / "run_notebook.py", examples / "fp8_primer.ipynb", path=path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    cells = [cell for cell in json.loads(done.stdout) if numbers(cell["shown"])]
+    wrong = [
+        (number, printed, shown)
+        for number, cell in enumerate(cells)
+        for printed, shown in zip(numbers(cell["printed"]), numbers(cell["shown"]), strict=True)
+        if printed != shown
+    ]
+    return [len(numbers(cell["shown"])) for cell in cells], wrong
+
+
+@without_transformer_engine
+@pytest.mark.parametrize(("release", "tag"), [("2.20.2", "v2.2"), ("2.2.0", "v2.2"), ("1.13.0", "v1.13")])
+def test_the_primer_of_earlier_releases_prints_the_digits_of_an_h100(tmp_path, release, tag):
+    """It was run on one of 114 multiprocessors; the notebook of 2.2 runs under the newest release, too."""
+    if release != "2.20.2" and not EXHAUSTIVE:
+        pytest.skip("seconds, of which importing is most: ./dev test --exhaustive")
+    try:
+        archive = repositories.git(repositories.TRANSFORMER_ENGINE, "archive", tag, "docs/examples")
+    except repositories.NoCheckoutError as error:
+        pytest.skip(str(error))
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(tmp_path, filter="data")
+    path = [] if release == "2.20.2" else [folder_of(release)]
+    tables, wrong = wrong_digits("h100_pcie", tmp_path / "docs" / "examples", path)
+    assert tables == [36] * 4
+    assert wrong == [(1, "0.2896", "0.2895"), (1, "0.0771", "0.0772")]  # of TF32; weights drawn by an approximate sine
+
+
 def test_the_primer_prints_the_digits_of_the_gpu_that_it_was_run_on(documentation):
     """All digits that NVIDIA's notebook shows: FP8 by delayed scaling, the exact product of representable operands, their
     difference, and NVFP4 before MXFP8 in bfloat16.
@@ -88,16 +128,8 @@ def test_the_primer_prints_the_digits_of_the_gpu_that_it_was_run_on(documentatio
     It was run on a Blackwell with 152 multiprocessors: of all numbers of multiprocessors, and of 8, 6, 4 or 3 blocks on each, this
     one alone draws weights that give the last columns.
     """
-    done = run("gb200", HERE / "run_notebook.py", documentation / "examples" / "fp8_primer.ipynb")
-    assert done.returncode == 0, done.stderr[-2000:]
-    cells = [cell for cell in json.loads(done.stdout) if numbers(cell["shown"])]
-    assert [len(numbers(cell["shown"])) for cell in cells] == [36] * 5
-    wrong = [
-        (number, printed, shown)
-        for number, cell in enumerate(cells)
-        for printed, shown in zip(numbers(cell["printed"]), numbers(cell["shown"]), strict=True)
-        if printed != shown
-    ]
+    tables, wrong = wrong_digits("gb200", documentation / "examples")
+    assert tables == [36] * 5
     # The weights are drawn on the device with its approximate sine and cosine, which move some of them by an ulp, and one that lies
     # beside a tie of TF32 by 2^-11 of its size, 2e-5: too little to see but on the edge of the fourth digit.
     assert wrong == [(1, "-0.8827", "-0.8826"), (1, "0.2896", "0.2895")]
