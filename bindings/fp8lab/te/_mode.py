@@ -74,8 +74,8 @@ def is_on_cpu(tensor: Any) -> bool:
 
 def _mark(tensor: Any) -> bool | None:
     """True for a plain tensor on the GPU, False for one that was moved to the CPU, None for what has no mark."""
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-        return None
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or torch.compiler.is_compiling():
+        return None  # a compiler that reads this code knows nothing of marks
     return getattr(_storage(tensor), _MARK, None)
 
 
@@ -101,6 +101,8 @@ def _beside(result: Any, args: tuple[Any, ...]) -> Any:
 
 
 def _marked(tensor: Any, on_gpu: bool = True) -> Any:
+    if torch.compiler.is_compiling():
+        return tensor
     if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided and not tensor.is_meta:
         storage = _storage(tensor)
         setattr(storage, _MARK, on_gpu)
@@ -185,6 +187,7 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
             torch.nn.init.normal_: self._init_normal,
             torch.nn.init.kaiming_uniform_: self._init_kaiming_uniform,
             torch.normal: self._torch_normal,
+            torch._C._nn._parse_to: _parsed_to,
             torch._scaled_mm: _scaled_mm,
             torch.bmm: _as_on_device("bmm"),
             torch.baddbmm: _as_on_device("baddbmm"),
@@ -252,8 +255,11 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
         tensor = args[0]
         named = next((one for one in (*args[1:2], options.get("device")) if is_gpu(one) or _is_cpu(one)), None)
         if _is_quantized(tensor):
-            is_plain_move = named is not None and options.get("dtype") is None and len(args) <= 2
-            return _quantized_on(tensor, is_gpu(named)) if is_plain_move else tensor.to(*args[1:], **_on_cpu(options))
+            types = [one for one in (*args[1:], *options.values()) if isinstance(one, torch.dtype)]
+            if named is not None and all(one == tensor.dtype for one in types):
+                return _quantized_on(tensor, is_gpu(named))
+            on_cpu = tuple(torch.device("cpu") if is_gpu(one) else one for one in args[1:])
+            return tensor.to(*on_cpu, **_on_cpu(options))
         args = tuple(torch.device("cpu") if i and is_gpu(one) else one for i, one in enumerate(args))
         result = tensor.to(*args[1:], **_on_cpu(options))
         return _beside(result, args) if named is None else _moved(tensor, result, is_gpu(named))
@@ -418,6 +424,14 @@ def _droppers() -> dict[Any, tuple[str, Callable[[tuple[Any, ...], dict[str, Any
     for name in _LAYERS_THAT_DROP:
         found[getattr(torch, name)] = layers_drop
     return {function: (function.__name__, is_drawn) for function, is_drawn in found.items()}
+
+
+def _parsed_to(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """What ``Module.to`` makes of its arguments: a number is a GPU's."""
+    named = tuple(_GPU if type(one) is int else one for one in args)
+    if type(options.get("device")) is int:
+        options = {**options, "device": _GPU}
+    return torch._C._nn._parse_to(*named, **options)
 
 
 def _scaled_mm(args: tuple[Any, ...], options: dict[str, Any]) -> Any:

@@ -317,6 +317,8 @@ def _operand(tensor: Any, is_rowwise: bool, argument: str) -> Operand:
     if kind == "mxfp8":
         return _mxfp8_operand(tensor, codes.reshape(-1, codes.shape[-1]), scales, is_rowwise)
     codes = codes.reshape(-1, codes.shape[-1]) if is_rowwise else codes.reshape(codes.shape[0], -1)
+    if active_device().block_is_mxfp8:  # whose last block of 32 may end before K does; what is read there is zeros
+        codes = torch.nn.functional.pad(codes, (0, -codes.shape[1] % 32))
     scale = block_scales(tensor, codes, scales).contiguous().numpy()
     return Operand("block", codes.numpy(), False, scale, format_name(tensor._fp8_dtype), tensor._is_2D_scaled)
 

@@ -559,6 +559,41 @@ def programs_may_have_functions_compiled() -> None:
     x = torch.randn(8, device="cuda", requires_grad=True)
     torch.compile(lambda one: one * 2, backend="aot_eager")(x).sum().backward()
     assert x.grad.tolist() == [2.0] * 8
+    largest = torch.compile(lambda one: torch.max(one.view(2, 4), 0), backend="eager", fullgraph=True)
+    assert largest(x)[0].tolist() == x.detach().view(2, 4).amax(0).tolist()  # which the compiler reads our code for
+
+
+def a_last_block_of_tokens_may_be_short() -> None:
+    """48 tokens have one block of 32 and half of one: the gradient of the weight is that of 64, of which 16 are zeros."""
+    import torch
+    import transformer_engine.pytorch as te
+    from transformer_engine.common import recipe
+
+    gradients = []
+    x, dy = drawn(1, 64, 32, "bfloat16"), drawn(2, 64, 48, "bfloat16")
+    x[48:], dy[48:] = 0, 0
+    for tokens in (48, 64):
+        layer = te.Linear(32, 48, bias=False, params_dtype=torch.bfloat16)
+        with te.autocast(recipe=recipe.Float8BlockScaling()):
+            y = layer(x[:tokens])
+        y.backward(dy[:tokens])
+        gradients.append(words(layer.weight.grad))
+    assert gradients[0] == gradients[1]
+
+
+def modules_with_quantized_weights_move() -> None:
+    """Module.to() names a device, no type, and more."""
+    import torch
+    import transformer_engine.pytorch as te
+    from transformer_engine.common import recipe
+
+    with te.quantized_model_init(recipe=recipe.Float8CurrentScaling()):
+        layer = te.Linear(32, 48, bias=False, params_dtype=torch.bfloat16, device="cuda")
+    before = words(layer.weight.dequantize())
+    for device in ("cuda", torch.device("cuda", 0), 0, "cpu", "cuda"):
+        moved = layer.to(device, non_blocking=True)
+        assert type(moved.weight.data).__name__ == "Float8Tensor" and words(moved.weight.dequantize()) == before
+    assert layer.to("cuda", torch.bfloat16).weight.dtype is torch.bfloat16
 
 
 def tensors_move_as_copies() -> None:
@@ -1514,7 +1549,8 @@ CHECKS = {
             programs_may_ask_for_the_gpu_in_other_ways, draws_on_cuda_are_the_gpus, a_uniform_draw_has_bounds_of_its_type,
             a_modules_weights_are_the_gpus, the_generators_state_is_kept_and_restored, draws_on_the_cpu_are_pytorchs,
             other_draws_warn_by_name, draws_beside_what_was_computed_are_the_gpus, figures_of_memory_have_the_usual_names,
-            programs_may_have_functions_compiled, tensors_move_as_copies, only_transformer_engine_sees_a_gpu, the_device_answers,
+            programs_may_have_functions_compiled, modules_with_quantized_weights_move, tensors_move_as_copies,
+            only_transformer_engine_sees_a_gpu, the_device_answers,
             a_second_device_is_refused, what_is_not_provided_says_so, wrong_operands_are_named,
             every_provided_function_is_there, child_processes_see_the_device, the_router_is_fp8labs,
             dropout_and_the_rope_of_three_are_fp8labs, a_gelus_gradient_has_that_of_its_bias_beside_it,
@@ -1526,6 +1562,7 @@ CHECKS = {
         **_of(quantized_tensors_are_fp8labs, "bfloat16", "float32"),
         **_all(
             linear_under_delayed_scaling_on_blackwell, linear_under_block_scaling_on_blackwell, linear_under_nvfp4,
+            a_last_block_of_tokens_may_be_short,
             stochastic_rounding_has_the_right_mean, swizzled_scales_multiply_the_same, the_device_answers,
             nvfp4_errors_without_the_tensors_scale_are_the_references, nvfp4_factors_in_bfloat16_are_the_tuned_kernels,
             shards_of_nvfp4_are_cast_as_the_kernels_do, master_weights_of_nvfp4_are_cast_in_one_process,
