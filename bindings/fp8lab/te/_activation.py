@@ -221,6 +221,8 @@ class Activation:
             if hasattr(BackwardCFunction, name):
                 own = getattr(BackwardCFunction, name)
                 self._replaced.set(BackwardCFunction, name, under(self._mode, own))
+        run_backward = torch.autograd._engine_run_backward  # which calls hooks of programs
+        self._replaced.set(torch.autograd, "_engine_run_backward", under(self._mode, run_backward))
         hooks = torch.autograd.graph.saved_tensors_hooks
         own_init = hooks.__init__
 

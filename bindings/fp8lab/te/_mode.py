@@ -253,9 +253,13 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
 
     def _to(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         tensor = args[0]
-        named = next((one for one in (*args[1:2], options.get("device")) if is_gpu(one) or _is_cpu(one)), None)
+        beside = next((one for one in (*args[1:2], options.get("tensor")) if isinstance(one, torch.Tensor)), None)
+        mark = _mark(beside)
+        where = options.get("device") if mark is None else _GPU if mark else torch.device("cpu")
+        named = next((one for one in (*args[1:2], where) if is_gpu(one) or _is_cpu(one)), None)
         if _is_quantized(tensor):
-            types = [one for one in (*args[1:], *options.values()) if isinstance(one, torch.dtype)]
+            given = (*args[1:], *options.values(), getattr(beside, "dtype", None))
+            types = [one for one in given if isinstance(one, torch.dtype)]
             if named is not None and all(one == tensor.dtype for one in types):
                 return _quantized_on(tensor, is_gpu(named))
             on_cpu = tuple(torch.device("cpu") if is_gpu(one) else one for one in args[1:])

@@ -607,6 +607,26 @@ def tensors_move_as_copies() -> None:
     back = on_gpu.cpu()
     back.add_(1)
     assert on_gpu.tolist() == [1.0] * 4
+    from fp8lab.te import _mode
+
+    assert (
+        _mode.is_on_cpu(on_gpu.to(back))
+        and _mode.is_on_gpu(back.to(on_gpu))
+        and _mode.is_on_gpu(back.to(tensor=on_gpu))
+    )
+
+
+def hooks_of_a_backward_pass_see_the_device() -> None:
+    """A hook may make tensors on the GPU, as offloading to the CPU does."""
+    import torch
+
+    made = []
+    x = torch.ones(3, device="cuda", requires_grad=True)
+    y = 2 * x
+    y.register_hook(lambda gradient: made.append(torch.empty_like(gradient, device=torch.device("cuda"))))
+    y.sum().backward(retain_graph=True)
+    torch.autograd.grad(y.sum(), x)
+    assert len(made) == 2 and x.grad.tolist() == [2.0] * 3
 
 
 def only_transformer_engine_sees_a_gpu() -> None:
@@ -1549,7 +1569,8 @@ CHECKS = {
             programs_may_ask_for_the_gpu_in_other_ways, draws_on_cuda_are_the_gpus, a_uniform_draw_has_bounds_of_its_type,
             a_modules_weights_are_the_gpus, the_generators_state_is_kept_and_restored, draws_on_the_cpu_are_pytorchs,
             other_draws_warn_by_name, draws_beside_what_was_computed_are_the_gpus, figures_of_memory_have_the_usual_names,
-            programs_may_have_functions_compiled, modules_with_quantized_weights_move, tensors_move_as_copies,
+            programs_may_have_functions_compiled, modules_with_quantized_weights_move, hooks_of_a_backward_pass_see_the_device,
+            tensors_move_as_copies,
             only_transformer_engine_sees_a_gpu, the_device_answers,
             a_second_device_is_refused, what_is_not_provided_says_so, wrong_operands_are_named,
             every_provided_function_is_there, child_processes_see_the_device, the_router_is_fp8labs,
