@@ -119,7 +119,7 @@ def _kind() -> Any:
         def __new__(cls, _device: Device) -> Any:
             return Own.__new__(cls)
 
-        def manual_seed(self, seed: int) -> CudaGenerator:
+        def manual_seed(self, seed: int) -> Any:
             Own.manual_seed(self, seed)
             return CudaGenerator.manual_seed(self, seed)
 
