@@ -93,7 +93,7 @@ class CudaGenerator:
         self._offset += -(-numbers // 4) * 4
         return self._seed, before
 
-    def options(self, size: int) -> dict[str, int]:
+    def options(self, size: int) -> dict[str, Any]:
         """The arguments of ``fp8lab.torch_cuda_uniform`` for a draw of that size; the offset moves on."""
         blocks_per_sm = self._device.threads_per_sm // _BLOCK
         blocks = min(self._device.sms * blocks_per_sm, -(-size // _BLOCK))
