@@ -201,7 +201,6 @@ class Activation:
         import torch._dynamo
         import torch.distributed.fsdp
         import torch.distributed.tensor  # noqa: F401  # before answers change: they ask for the GPU
-        from torch.autograd.function import BackwardCFunction
 
         from fp8lab.te._mode import CudaToCpu, under
         from fp8lab.te._spellings import set_spellings
@@ -217,11 +216,7 @@ class Activation:
         sys.meta_path.insert(0, self._finder)
         self._mode = CudaToCpu(self.generator, self._sees_gpu, self.pretend_cuda)
         set_spellings(self._replaced, self._mode, self.device)
-        for name in ("apply", "apply_boxed"):
-            if hasattr(BackwardCFunction, name):
-                own = getattr(BackwardCFunction, name)
-                self._replaced.set(BackwardCFunction, name, under(self._mode, own))
-        run_backward = torch.autograd._engine_run_backward  # which calls hooks of programs
+        run_backward = torch.autograd._engine_run_backward  # which calls hooks and functions of programs
         self._replaced.set(torch.autograd, "_engine_run_backward", under(self._mode, run_backward))
         hooks = torch.autograd.graph.saved_tensors_hooks
         own_init = hooks.__init__

@@ -35,6 +35,16 @@ def documentation():
         pytest.skip(str(error))
 
 
+def extract(project: str, tag: str, folder: str, target: Path) -> None:
+    """Puts a folder of a checkout as it was at a tag below another; the test is skipped where there is no checkout."""
+    try:
+        archive = repositories.git(project, "archive", tag, folder)
+    except repositories.NoCheckoutError as error:
+        pytest.skip(str(error))
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(target, filter="data")
+
+
 def run(device, *words):
     command = [sys.executable, "-m", "fp8lab.te", "--device", device, *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
@@ -58,12 +68,7 @@ ACCELERATES_TESTS = "v1.14.0"
 def test_accelerates_own_tests_of_transformer_engine_pass(tmp_path, device, passed):
     """Without those that want DeepSpeed or two GPUs; MXFP8 is a Blackwell's."""
     pytest.importorskip("accelerate")
-    try:
-        archive = repositories.git(repositories.ACCELERATE, "archive", ACCELERATES_TESTS, "tests")
-    except repositories.NoCheckoutError as error:
-        pytest.skip(str(error))
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        files.extractall(tmp_path, filter="data")
+    extract(repositories.ACCELERATE, ACCELERATES_TESTS, "tests", tmp_path)
     words = [
         "-m",
         "pytest",
@@ -109,12 +114,7 @@ def test_the_primer_of_earlier_releases_prints_the_digits_of_an_h100(tmp_path, r
     """It was run on one of 114 multiprocessors; the notebook of 2.2 runs under the newest release, too."""
     if release != "2.20.2" and not EXHAUSTIVE:
         pytest.skip("seconds, of which importing is most: ./dev test --exhaustive")
-    try:
-        archive = repositories.git(repositories.TRANSFORMER_ENGINE, "archive", tag, "docs/examples")
-    except repositories.NoCheckoutError as error:
-        pytest.skip(str(error))
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        files.extractall(tmp_path, filter="data")
+    extract(repositories.TRANSFORMER_ENGINE, tag, "docs/examples", tmp_path)
     path = [] if release == "2.20.2" else [folder_of(release)]
     tables, wrong = wrong_digits("h100_pcie", tmp_path / "docs" / "examples", path)
     assert tables == [36] * 4
