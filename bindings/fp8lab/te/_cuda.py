@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What PyTorch answers and does for "cuda" while a device is emulated: its tensors are on the CPU.
 
-Streams, events, ranges of nvtx and memory figures are stand-ins that do nothing, for a CPU computes one call after the
-other.
+Streams and ranges of nvtx are stand-ins that do nothing, for a CPU computes one call after the other; events have its
+time, and memory figures count tensors on the GPU.
 """
 
 from __future__ import annotations

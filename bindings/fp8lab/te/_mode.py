@@ -286,13 +286,7 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # its module has no t
         if wanted is None:
             on_gpu = self._device_of(args[:1], {}).type == "cuda"
             return args[0].type().replace("torch.", "torch.cuda.") if on_gpu else args[0].type()
-        name = (
-            wanted
-            if isinstance(wanted, str)
-            else f"{wanted.__module__}.{wanted.__name__}"
-            if isinstance(wanted, type)
-            else ""
-        )
+        name = wanted if isinstance(wanted, str) else ".".join(getattr(wanted, f"__{one}__", "") for one in _NAME)
         if not name.startswith("torch.cuda."):
             return _beside(args[0].type(wanted), args)
         return self._cuda((args[0].to(getattr(torch, name.rsplit(".", 1)[1]).dtype),), {})
@@ -457,6 +451,7 @@ def _as_on_device(name: str) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]
     return handle
 
 
+_NAME = ("module", "name")  # of a type
 _BOUNDS = (0.0, 1.0)  # of a uniform draw, and mean and deviation of a normal one
 
 

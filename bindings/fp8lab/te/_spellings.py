@@ -59,16 +59,18 @@ def _default_device(replaced: Replacements, mode: CudaToCpu) -> None:
             kind = getattr(torch.cuda, kind.rsplit(".", 1)[1])
         if isinstance(kind, TensorType):
             torch.set_default_dtype(kind.dtype)
-        else:
-            own_type(kind)
-        set_default_device("cuda" if isinstance(kind, TensorType) else None)
+            set_default_device("cuda")
+            return
+        own_type(kind)
+        if mode.is_default:
+            set_default_device(None)
 
     replaced.set(torch, "set_default_tensor_type", set_default_tensor_type)
     replaced.set(torch, "set_default_device", set_default_device)
     replaced.set(torch, "get_default_device", get_default_device)
 
 
-def _generators(replaced: Replacements, device: Device) -> None:
+def _generators(replaced: Replacements, emulated: Device) -> None:
     """``torch.Generator("cuda")`` has a state of its own, from which the GPU's numbers are drawn."""
     own = torch.Generator
 
@@ -82,7 +84,6 @@ def _generators(replaced: Replacements, device: Device) -> None:
         def __instancecheck__(cls, value: Any) -> bool:
             return isinstance(value, own)
 
-    emulated = device
     replaced.set(torch, "Generator", Kind("Generator", (own,), {"__module__": "torch", "__doc__": own.__doc__}))
 
 

@@ -365,6 +365,10 @@ def programs_may_ask_for_the_gpu_in_other_ways() -> None:
     finally:
         torch.set_default_device(None)
     assert torch.get_default_device() == torch.device("cpu") and not _mode.is_on_gpu(torch.zeros(3))
+    torch.set_default_tensor_type("torch.cuda.FloatTensor")
+    assert _mode.is_on_gpu(torch.zeros(3)) and torch.zeros(3).dtype is torch.float32
+    torch.set_default_tensor_type(torch.FloatTensor)
+    assert not _mode.is_on_gpu(torch.zeros(3))
     halves = torch.cuda.HalfTensor([1, 2])
     assert _mode.is_on_gpu(halves) and halves.dtype is torch.float16
     moved = torch.zeros(3).type(torch.cuda.FloatTensor)
